@@ -119,6 +119,7 @@ void join_part(ncclComm& comm, std::shared_ptr<Store> whole, const std::string& 
   store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
   tell_failure(*store, comm.rank, *comm.given_up, [&] {
     register_rank(*store, comm.rank, comm.size, deadline);
+    store->share_keys(comm.size);
     meet(comm, store);
   });
   store->has_joined();
@@ -266,6 +267,7 @@ void regroup(ncclComm& comm, const ncclComm& parent, const std::vector<int>& mem
   comm.rank = static_cast<int>(own - members.begin());
   comm.size = static_cast<int>(members.size());
   const auto store = parent.store->part(name, comm.given_up);
+  store->share_keys(comm.size);
   tell_failure(*store, comm.rank, *comm.given_up, [&] { meet(comm, store); });
 }
 
@@ -275,6 +277,7 @@ std::vector<int> members_by_store(const ncclComm& parent, const std::string& nam
                                   int key, const Part::GivenUp& given_up) {
   const Store::Deadline deadline = startup_deadline(parent);
   const auto table = parent.store->part(name, given_up);
+  table->share_keys(parent.size);
   table->set(std::to_string(parent.rank), std::to_string(color) + " " + std::to_string(key),
              deadline);
   std::vector<std::pair<int, int>> found;  // key and rank

@@ -27,6 +27,9 @@ class Part final : public Store {
   std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
 
+  /// Has the store delete the keys of this part once as many processes as use it, `sharers`, have
+  /// left.
+  void share_keys(int sharers) { whole_->share(prefix_ + "/", sharers); }
   /// Has the store tell `why` to the ranks that wait, should this process end.
   void fail_when_gone(const std::string& why, Deadline deadline);
   /// Takes that back. It throws nothing.

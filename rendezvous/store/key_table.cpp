@@ -47,6 +47,13 @@ const std::string* KeyTable::find_any(const std::vector<std::string>& keys) cons
   return nullptr;
 }
 
+void KeyTable::erase(std::string_view prefix) noexcept {
+  const auto first = values_.lower_bound(prefix);
+  auto last = first;
+  while (last != values_.end() && last->first.starts_with(prefix)) ++last;
+  values_.erase(first, last);
+}
+
 std::int64_t KeyTable::sum(std::string_view key, std::int64_t amount) const {
   const std::string* text = find(key);
   const auto before = parse_number<std::int64_t>(text == nullptr ? "0" : *text);

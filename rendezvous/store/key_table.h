@@ -13,6 +13,7 @@ namespace tutti {
 
 inline constexpr std::size_t kMaxKeyBytes = 1 << 10;
 inline constexpr std::size_t kMaxValueBytes = 1 << 20;
+inline constexpr std::size_t kMaxSharedPrefixBytes = 1000;  // see Store::share()
 
 /// Throws `usage` for a key or value that is too large.
 void check_key(std::string_view key);
@@ -35,6 +36,9 @@ class KeyTable {
   /// The number that Store::add() leaves under `key`; the table stays as it is. Throws `usage` if
   /// the value is not a decimal number or the sum does not fit into 64 bits.
   std::int64_t sum(std::string_view key, std::int64_t amount) const;
+
+  /// Removes all keys that begin with `prefix`.
+  void erase(std::string_view prefix) noexcept;
 
   const std::map<std::string, std::string, std::less<>>& all() const noexcept { return values_; }
 

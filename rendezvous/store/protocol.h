@@ -23,6 +23,9 @@ inline constexpr std::uint32_t kStoreVersion = 5;
 /// by.
 inline constexpr std::string_view kStandbyKey = "tutti/standby/";
 
+/// With a shared prefix behind it, the key that counts those who shared it and have left.
+inline constexpr std::string_view kLeftKey = "tutti/left/";
+
 /// A Greeting says these things of its sender, as bits of `Greeting::flags`.
 enum GreetingFlag : std::uint32_t {
   kMayStandBy = 1,  ///< The process understands Status::appointed and Status::successor.
@@ -82,6 +85,8 @@ enum class Verb : std::uint32_t {
                   ///< value takes that back.
   be_rank,  ///< The client, which was idle, is a rank from now on: it may be appointed to stand by,
             ///< and a server that closes waits for its end.
+  share,  ///< The keys that begin with the key are deleted once as many clients that have requested
+          ///< this have left as the value says, in decimal text. There is no reply.
 };
 
 struct Request {

@@ -23,7 +23,7 @@ std::string encode(const Change& change, std::uint64_t number) {
 std::optional<ReceivedChange> decode(std::string_view input) {
   const auto header = fixed_part<ChangeHeader>(input);
   if (!header) return std::nullopt;
-  if (header->kind < Change::Kind::set || header->kind > Change::Kind::dismissed ||
+  if (header->kind < Change::Kind::set || header->kind > Change::Kind::erase ||
       header->key_bytes > kMaxKeyBytes || header->value_bytes > kMaxValueBytes ||
       header->reply_bytes > kMaxValueBytes)
     throw Error(ErrorKind::corrupt, "the store's server sends its standby what is no change");

@@ -19,10 +19,11 @@ namespace tutti::rendezvous {
 /// A change of what a store holds. The views refer to memory of the caller.
 struct Change {
   enum class Kind : std::uint32_t {
-    set = 1,   ///< The key has this value. If `client` is not 0, its request `id` did that.
-    answer,    ///< The request `id` of `client` has been answered with `reply`.
-    leave,     ///< The client has left. Its answers are dropped.
-    dismissed  ///< The standby is to end: the primary goes on without it.
+    set = 1,    ///< The key has this value. If `client` is not 0, its request `id` did that.
+    answer,     ///< The request `id` of `client` has been answered with `reply`.
+    leave,      ///< The client has left. Its answers are dropped.
+    dismissed,  ///< The standby is to end: the primary goes on without it.
+    erase       ///< All keys that begin with this one are deleted.
   };
   Kind kind = Kind::set;
   std::uint64_t client = 0, id = 0, settled = 0;  ///< See Greeting::client and Request.

@@ -31,6 +31,9 @@ class SocketStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override;
   std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
+  void share(std::string_view prefix, int sharers) override {
+    client_.get().share(prefix, sharers);
+  }
   void be_rank(Deadline deadline) { client_.get().be_rank(deadline); }
 
  private:

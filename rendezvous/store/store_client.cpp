@@ -114,6 +114,18 @@ void StoreClient::set_when_gone(std::string_view key, std::string_view value,
   }
 }
 
+void StoreClient::share(std::string_view prefix, int sharers) {
+  if (prefix.size() > kMaxSharedPrefixBytes)
+    throw Error(ErrorKind::usage, fmt::format("store: the shared prefix {} has {} bytes; at most "
+                                              "{} fit",
+                                              shown(prefix), prefix.size(), kMaxSharedPrefixBytes));
+  const std::lock_guard lock(mutex_);
+  const std::string& count = shared_[std::string(prefix)] = fmt::format("{}", sharers);
+  if (lost_) return;  // go_over() sends it.
+  connection_.queue(request_of(next_id_++, Verb::share, prefix, count, 0));
+  lost_ |= !connection_.flush();
+}
+
 void StoreClient::be_rank(Store::Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
@@ -252,6 +264,8 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, const Patience& pa
     hopeless_at_.reset();
     for (const auto& [key, value] : when_gone_)
       connection_.queue(request_of(next_id_++, Verb::set_when_gone, key, value, 0));
+    for (const auto& [prefix, sharers] : shared_)
+      connection_.queue(request_of(next_id_++, Verb::share, prefix, sharers, 0));
     for (const auto& [id, call] : calls_)
       if (!call.status) connection_.queue(call.request);
     lost_ = !connection_.flush();

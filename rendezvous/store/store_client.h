@@ -39,6 +39,8 @@ class StoreClient {
                    const Patience& patience);
   /// Store::set_when_gone(), at this server and at those to which the client goes after it.
   void set_when_gone(std::string_view key, std::string_view value, Store::Deadline deadline);
+  /// Store::share(), at this server and at those to which the client goes after it.
+  void share(std::string_view prefix, int sharers);
   /// The process is a rank from now on, see Verb::be_rank.
   void be_rank(Store::Deadline deadline);
 
@@ -86,6 +88,7 @@ class StoreClient {
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits
   std::map<std::string, std::string> when_gone_;  // see set_when_gone()
+  std::map<std::string, std::string> shared_;     // see share()
 };
 
 }  // namespace tutti::rendezvous

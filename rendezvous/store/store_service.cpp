@@ -15,8 +15,8 @@ bool StoreService::is_sane(const Request& request) noexcept {
   std::size_t most = 0;  // bytes of a value
   if (request.verb == Verb::set || request.verb == Verb::add) most = kMaxValueBytes;
   if (request.verb == Verb::get) most = kMaxEncodedKeysBytes;
-  if (request.verb == Verb::set_when_gone) most = kMaxKeyBytes;
-  return request.verb >= Verb::set && request.verb <= Verb::be_rank && request.zero == 0 &&
+  if (request.verb == Verb::set_when_gone || request.verb == Verb::share) most = kMaxKeyBytes;
+  return request.verb >= Verb::set && request.verb <= Verb::share && request.zero == 0 &&
          request.key_bytes <= kMaxKeyBytes && request.value_bytes <= most;
 }
 
@@ -46,11 +46,13 @@ void StoreService::handle(int client, const Request& request, std::string_view k
       case Verb::forget:
         return drop([&](const Waiting& w) { return w.client == client && w.id == request.id; });
       case Verb::set_when_gone: return set_when_gone(client, request, key, value);
+      case Verb::share: return share(client, key, value);
       case Verb::be_rank: idle_.erase(client); return reply(client, request.id, {});
     }
   } catch (const Error& error) {
     refuse(client, request.id, Status::usage, error.what());
   } catch (const std::bad_alloc&) {
+    if (request.verb == Verb::share) return;  // Its keys stay.
     refuse(client, request.id, Status::no_memory, kNoMemory);
   }
 }
@@ -112,6 +114,7 @@ void StoreService::apply(const Change& change) {
     answers_.erase(change.client);
     return;
   }
+  if (change.kind == Change::Kind::erase) return table_.erase(change.key);
   if (change.kind == Change::Kind::set) table_.set(change.key, change.value);
   keep(change);
 }
@@ -144,6 +147,31 @@ void StoreService::set_when_gone(int client, const Request& request, std::string
   else
     all.insert_or_assign(std::string(key), std::string(value));
   reply(client, request.id, {});
+}
+
+// What cannot be taken is not heeded, since nobody waits for an answer.
+void StoreService::share(int client, std::string_view prefix, std::string_view sharers) {
+  const auto count = parse_number<std::int64_t>(sharers);
+  auto& all = shared_[client];
+  if (count && *count > 0 && prefix.size() <= kMaxSharedPrefixBytes &&
+      all.size() < kMaxLeftByAClient)
+    all.insert_or_assign(std::string(prefix), *count);
+}
+
+void StoreService::count_as_left(const std::string& prefix, std::int64_t sharers) {
+  const std::string counter = std::string(kLeftKey).append(prefix);
+  const std::string* before = table_.find(counter);
+  const auto left = parse_number<std::int64_t>(before == nullptr ? "0" : *before).value_or(0) + 1;
+  if (left < sharers) return set(counter, fmt::format("{}", left));
+  erase(prefix);
+  erase(counter);
+}
+
+void StoreService::erase(std::string_view prefix) noexcept {
+  table_.erase(prefix);
+  Change made{Change::Kind::erase};
+  made.key = prefix;
+  if (changed_) changed_(made);
 }
 
 void StoreService::await(int client, const Request& request, std::string_view key,
@@ -244,6 +272,10 @@ void StoreService::leave(int client) {
       if (table_.find(key) == nullptr) set(key, value);
     when_gone_.erase(all);
   }
+  auto& shared = shared_[client];
+  for (; !shared.empty(); shared.erase(shared.begin()))
+    count_as_left(shared.begin()->first, shared.begin()->second);
+  shared_.erase(client);
   participants_.erase(client);
   idle_.erase(client);
   const auto who = identities_.find(client);

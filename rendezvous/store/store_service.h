@@ -79,8 +79,9 @@ class StoreService {
   /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
-  /// Drops all waiting requests and the answers of `client`, and sets the keys that it has asked
-  /// for. Where there is no memory for these it throws, and is to be called again.
+  /// Drops all waiting requests and the answers of `client`, sets the keys that it has asked for,
+  /// and deletes those that it was the last to share. Where there is no memory for these it throws,
+  /// and is to be called again.
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
@@ -100,6 +101,9 @@ class StoreService {
   void await(int client, const Request& request, std::string_view key, std::string_view unless);
   void set_when_gone(int client, const Request& request, std::string_view key,
                      std::string_view value);
+  void share(int client, std::string_view prefix, std::string_view sharers);
+  void count_as_left(const std::string& prefix, std::int64_t sharers);
+  void erase(std::string_view prefix) noexcept;
   void answer_waiting(std::string_view key);
   void count_out(const Waiting& waiting);
   void end_waits_unless(std::string_view key, std::string_view text);
@@ -122,6 +126,8 @@ class StoreService {
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
   std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key in `unless`
   std::map<int, std::map<std::string, std::string, std::less<>>> when_gone_;  // of each client
+  // Of each client, by prefix: the number of clients that share the keys.
+  std::map<int, std::map<std::string, std::int64_t>> shared_;
 };
 
 }  // namespace tutti::rendezvous

@@ -145,5 +145,23 @@ TEST(Replication, WaitsForTheRestOfAChangeAndRefusesWhatIsNone) {
   EXPECT_THROW(decode(bytes_of(greedy)), Error);
 }
 
+TEST(Replication, TheSecondServerDeletesWhatIsSharedWithTheFirstOneOrAfterIt) {
+  for (const bool both_leave_the_first : {true, false}) {
+    Server first, second;
+    for (const int client : {1, 2}) {
+      first.ask(client, 1, Verb::share, "job/", "2");
+      first.ask(client, 2, Verb::set, "job/" + std::to_string(client), "value");
+    }
+    first.service.leave(1);
+    if (both_leave_the_first) first.service.leave(2);
+    second.follow(first.changes, first.changes.size());
+    if (!both_leave_the_first) {
+      second.ask(2, 3, Verb::share, "job/", "2");
+      second.service.leave(2);
+    }
+    second.service.copy([](const Change& change) { ADD_FAILURE() << change.key << " is left"; });
+  }
+}
+
 }  // namespace
 }  // namespace tutti::rendezvous

@@ -35,6 +35,12 @@ class AStoreService : public testing::Test {
     service_.handle(guest, request, key, value);
   }
 
+  std::vector<std::string> keys() const {
+    std::vector<std::string> all;
+    service_.copy([&](const Change& change) { all.emplace_back(change.key); });
+    return all;
+  }
+
   std::vector<Said> said_;
   StoreService service_{[this](int guest, const Reply& reply, std::string_view bytes) {
     EXPECT_EQ(reply.bytes, bytes.size());
@@ -116,6 +122,24 @@ TEST_F(AStoreService, SetsKeysWhenAGuestHasLeft) {
   EXPECT_EQ(service_.waits(), 0u);
 }
 
+TEST_F(AStoreService, DeletesSharedKeysWhenAllWhoShareThemHaveLeft) {
+  ask(9, 90, Verb::set, "job", "another's");
+  ask(9, 91, Verb::set, "job/7", "another's");
+  for (int guest : {1, 2}) {
+    ask(guest, 10, Verb::share, "job/", "2");
+    ask(guest, 11, Verb::set, fmt::format("job/{}", guest), "of a guest");
+    ask(guest, 12, Verb::share, "none/", "none");
+  }
+  service_.leave(1);
+  EXPECT_EQ(keys(),
+            (std::vector<std::string>{"job", "job/1", "job/2", "job/7", "tutti/left/job/"}));
+  service_.leave(9);  // It shares nothing.
+  EXPECT_EQ(keys().size(), 5u);
+  service_.leave(2);
+  EXPECT_EQ(keys(), std::vector<std::string>{"job"});
+  for (const Said& said : said_) EXPECT_TRUE(said.id != 10 && said.id != 12) << "has an answer";
+}
+
 TEST_F(AStoreService, SetsANumberWhenAGuestHasLeftAtWhichOthersHaveLooked) {
   ask(1, 10, Verb::set_when_gone, "count", "1");
   ask(2, 20, Verb::add, "count", "0");
@@ -175,7 +199,7 @@ TEST(StoreRequests, AreInsaneBeyondTheLimitsOfKeysAndValues) {
   EXPECT_TRUE(StoreService::is_sane({1, Verb::set_when_gone, kKey, kKey, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set_when_gone, 1, kKey + 1, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb{0}, 1, 0, 0}));
-  EXPECT_FALSE(StoreService::is_sane({1, Verb{8}, 1, 0, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb{9}, 1, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, 0, 1}));
 }
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -12,6 +13,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tutti/communicator.hpp>
+#include <tutti/store.hpp>
 #include <vector>
 
 #include "../../net/slow_path.h"
@@ -270,6 +273,33 @@ TEST(NcclCommunicators, AbortEndsOneWhoseOtherRanksNeverCome) {
   EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
             ncclInvalidArgument);
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+// The store of a known address lives as long as the process that serves it.
+TEST(NcclCommunicators, LeaveNoKeysInAStoreThatStays) {
+  setenv("NCCL_COMM_ID", ("127.0.0.1:" + std::to_string(unused_port())).c_str(), 1);
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<std::thread> ranks;
+  std::atomic<int> made{0};
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      ncclComm_t comm = nullptr;
+      ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess) << ncclGetLastError(nullptr);
+      ++made;
+      while (made < 3) usleep(1000);  // The watchdog bounds it.
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    });
+  while (made < 2) usleep(1000);
+  unsetenv("NCCL_COMM_ID");
+  const auto bytes = static_cast<std::size_t>(id.internal[5]);
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
+  const auto store = connect_store({&id.internal[8], bytes}, soon(), Config{});
+  EXPECT_EQ(store->add("nccl of 2/1/came", 0, soon()), 2);
+  ++made;
+  for (std::thread& rank : ranks) rank.join();
+  while (store->add("nccl of 2/1/came", 0, soon()) != 0) usleep(1000);  // The watchdog bounds it.
+  EXPECT_EQ(store->add("nccl of 2/rank 1", 0, soon()), 1) << "the next one has another number";
 }
 
 // An id that leads to its store through a slow path alone.
