@@ -36,7 +36,9 @@ using rendezvous::Way;
 // All processes that use a ticket are newcomers to the server, which has no ranks.
 Way way_of(const Ticket& ticket, Random& random) {
   Way way{JobAddress{0, 1, {}}, kFirstNewcomer, random.next() | 1, true, ticket.port != 0};
+  way.job.server = ticket.server;
   way.rank += static_cast<int>(random.next() % kFirstNewcomer);
+  way.passes_place_on = !ticket.comes_first;  // Another job may use a known address next.
   way.secret = ticket.secret;
   way.tls = ticket.tls;
   return way;
@@ -48,18 +50,13 @@ bool is_here(const Ticket& ticket) {
   return std::all_of(ticket.addresses.begin(), ticket.addresses.end(), net::is_this_machine);
 }
 
-JobAddress at_server(const Ticket& ticket, JobAddress job) {
-  job.server = ticket.server;
-  return job;
-}
-
 // The server of a ticket that does not come first listened before the ticket was there, so that
 // nobody who listens is nobody to wait for.
 class RouteByTicket final : public rendezvous::Route {
  public:
   RouteByTicket(const Ticket& ticket, const Way& way, std::unique_ptr<Route> route)
       : ends_(!ticket.comes_first && is_here(ticket)),
-        name_(at_server(ticket, way.job).socket_name()),
+        name_(way.job.socket_name()),
         route_(std::move(route)) {
     assert(route_ != nullptr);
   }
@@ -185,7 +182,7 @@ void serve_store_at(std::string_view ticket, const Config& config) {
                             to_text(SocketAddress{its.addresses.front(), its.port})));
   SystemRandom random;
   const Way way = way_of(its, random);
-  const std::string name = at_server(its, way.job).socket_name();
+  const std::string name = way.job.socket_name();
   std::vector<Listener> listeners;
   listeners.push_back({net::listen_local(name), std::nullopt});
   if (!listeners.front().socket) {

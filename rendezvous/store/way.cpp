@@ -67,6 +67,7 @@ OpenedPlace open_place(const Way& way, Random& random) {
 
 std::vector<std::function<Listener()>> public_place(const Way& way) {
   std::vector<std::function<Listener()>> parts;
+  if (!way.passes_place_on) return parts;
   if (way.local)
     parts.emplace_back([name = way.job.socket_name()] {
       return Listener{net::listen_local(name), std::nullopt};

@@ -27,6 +27,8 @@ struct Way {
   std::uint64_t client = 0;  ///< See Greeting::client.
   bool local = true;         ///< The servers listen at Unix sockets.
   bool tcp = false;          ///< They listen for other machines, with `secret` and `tls`.
+  /// The next server takes over the place at which newcomers look for the store.
+  bool passes_place_on = true;
   Secret secret = {};
   bool tls = false;
   /// Where newcomers look for the store by TCP; none where rank 0 has chosen the place.
