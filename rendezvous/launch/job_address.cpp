@@ -19,10 +19,15 @@ std::string JobAddress::socket_name() const {
                    : fmt::format("tutti-{}-job-{:016x}", uid, job_hash());
 }
 
-std::string JobAddress::place_name() const { return port != 0 ? "MASTER_PORT" : "job"; }
+std::string JobAddress::place_name() const {
+  if (port != 0) return "MASTER_PORT";
+  return job.empty() && server != 0 ? "address" : "job";
+}
 
 std::string JobAddress::place() const {
-  return port != 0 ? fmt::format("MASTER_PORT {}", port) : fmt::format("job {}", shown(job));
+  if (port != 0) return fmt::format("MASTER_PORT {}", port);
+  return job.empty() && server != 0 ? fmt::format("@{}", socket_name())
+                                    : fmt::format("job {}", shown(job));
 }
 
 std::uint64_t JobAddress::job_hash() const {

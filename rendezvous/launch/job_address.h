@@ -26,8 +26,9 @@ struct JobAddress {
   /// socket, so that a crash leaves nothing behind. If there is no port, it contains a hash of the
   /// job's name instead.
   std::string socket_name() const;
-  std::string place_name() const;  ///< "MASTER_PORT", or "job" if there is no port.
-  std::string place() const;       ///< For messages, for example "MASTER_PORT 29500".
+  /// "MASTER_PORT"; "job" if there is no port, and "address" if there is no job's name, either.
+  std::string place_name() const;
+  std::string place() const;  ///< For messages, for example "MASTER_PORT 29500".
   std::uint64_t job_hash() const;
 };
 

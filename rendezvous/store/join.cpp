@@ -100,8 +100,9 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
           answer.version, kStoreVersion);
       break;
     case Verdict::other_job:
-      why = fmt::format("belongs to a job of another name than {}; give each job a port of its own",
-                        shown(job.job));
+      why = fmt::format(
+          "belongs to {}; give each job a port of its own",
+          job.job.empty() ? "another job" : "a job of another name than " + shown(job.job));
       break;
     case Verdict::other_size:
       why = fmt::format(

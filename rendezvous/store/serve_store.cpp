@@ -35,7 +35,7 @@ using rendezvous::Way;
 
 // All processes that use a ticket are newcomers to the server, which has no ranks.
 Way way_of(const Ticket& ticket, Random& random) {
-  Way way{JobAddress{0, 1, {}}, kFirstNewcomer, random.next() | 1, true, ticket.port != 0};
+  Way way{JobAddress{0, 1, {}}, kFirstNewcomer, random.next() | 1, true, !ticket.addresses.empty()};
   way.job.server = ticket.server;
   way.rank += static_cast<int>(random.next() % kFirstNewcomer);
   way.passes_place_on = !ticket.comes_first;  // Another job may use a known address next.
@@ -56,6 +56,7 @@ class RouteByTicket final : public rendezvous::Route {
  public:
   RouteByTicket(const Ticket& ticket, const Way& way, std::unique_ptr<Route> route)
       : ends_(!ticket.comes_first && is_here(ticket)),
+        port_(ticket.addresses.empty() ? ticket.port : 0),
         name_(way.job.socket_name()),
         route_(std::move(route)) {
     assert(route_ != nullptr);
@@ -70,12 +71,15 @@ class RouteByTicket final : public rendezvous::Route {
                   "all that had connected have left it");
     return joined;
   }
-  std::string place() const override { return route_->place(); }
+  std::string place() const override {
+    return port_ == 0 ? route_->place() : fmt::format("port {} of this machine", port_);
+  }
   std::string advice() const override { return route_->advice(); }
   std::chrono::milliseconds longest_pause() const override { return route_->longest_pause(); }
 
  private:
   const bool ends_;  // It throws once nobody listens.
+  const int port_;   // by which users know a server that only this machine reaches; else 0
   const std::string name_;
   const std::unique_ptr<Route> route_;
 };
@@ -167,8 +171,8 @@ std::string ticket_at(std::string_view address, Store::Deadline deadline, const 
   ticket.secret = Secret(std::string(reinterpret_cast<const char*>(drawn.data()) + 16, 16));
   ticket.tls = config.tls;
   ticket.comes_first = true;
-  if (!secret && !config.trust_network) return encode(ticket);
   ticket.port = where->port;
+  if (!secret && !config.trust_network) return encode(ticket);
   ticket.addresses = numeric(*where, deadline);
   return encode(ticket);
 }
@@ -196,8 +200,8 @@ void serve_store_at(std::string_view ticket, const Config& config) {
                             owner.describe()));
   }
   std::string address = fmt::format("{}\n", its.server);
-  const bool has_port =
-      its.port != 0 && (config.interfaces != "lo" || net::is_loopback(its.addresses.front()));
+  const bool has_port = !its.addresses.empty() &&
+                        (config.interfaces != "lo" || net::is_loopback(its.addresses.front()));
   if (has_port) {
     const std::string& first = its.addresses.front();
     const SocketAddress where{net::is_loopback(first) ? first : "", its.port};

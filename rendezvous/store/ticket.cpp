@@ -81,7 +81,9 @@ std::optional<Ticket> decode_ticket(std::string_view bytes) {
     ticket.addresses.push_back(unpacked(bytes.substr(1, length)));
     bytes.remove_prefix(1 + length);
   }
-  if ((ticket.port == 0) != ticket.addresses.empty() || ticket.server == 0) return std::nullopt;
+  const bool is_name = ticket.comes_first && ticket.addresses.empty();
+  if ((ticket.port == 0) != (ticket.addresses.empty() && !is_name) || ticket.server == 0)
+    return std::nullopt;
   return ticket;
 }
 

@@ -19,9 +19,11 @@ struct Ticket {
   std::uint64_t server = 0;  ///< The number of the Unix socket, JobAddress::server.
   Secret secret;             ///< Of 16 bytes.
   bool tls = false;
-  int port = 0;                             ///< 0 if the server listens at its Unix socket alone.
-  std::vector<std::string> addresses = {};  ///< Numeric. The first is tried first.
-  bool comes_first = false;                 ///< It may exist before the server, see ticket_at().
+  int port = 0;
+  /// Numeric. The first is tried first. Empty if the server listens at its Unix socket alone, where
+  /// the port of a ticket that comes first is but a part of the name that users gave it.
+  std::vector<std::string> addresses = {};
+  bool comes_first = false;  ///< It may exist before the server, see ticket_at().
 };
 
 /// Leaves out the last addresses if they do not fit into kMaxTicketBytes, and those that are valid

@@ -173,6 +173,19 @@ TEST(StoreTicket, OfAKnownAddressNeedsASecretBetweenMachines) {
   refused("127.0.0.1:29500", config);
 }
 
+TEST(StoreTicket, OfAKnownAddressIsNamedByIt) {
+  const std::string port = std::to_string(test::unused_port());
+  for (const Config& config : {on_loopback(), with_secret("what only these know")}) {
+    const std::string ticket = ticket_at("127.0.0.1:" + port, in_time(), config);
+    const Error error =
+        error_of([&] { static_cast<void>(connect_store(ticket, in(milliseconds(20)), config)); });
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+    EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("at port " + port + " of this machine"),
+                                             HasSubstr("at 127.0.0.1:" + port)));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("''")));
+  }
+}
+
 // A store that processes reach through a slow path alone.
 struct FarStore {
   explicit FarStore(test::SlowPath::Clock::duration delay)
