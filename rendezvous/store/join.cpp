@@ -116,6 +116,11 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
           "process a RANK of its own",
           net::PeerProcess{answer.pid, 0}.describe(), rank, getpid());
       break;
+    case Verdict::parted:
+      throw Error(
+          ErrorKind::peer_lost,
+          "the store's server has parted with this process: it had no memory for it, or the "
+          "connection has failed");
     default: why = "gave an answer that this build does not know; run one build on all ranks";
   }
   throw Error(ErrorKind::mismatch, fmt::format("{} {}", who, why));

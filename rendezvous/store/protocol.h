@@ -62,6 +62,7 @@ enum class Verdict : std::uint32_t {
   other_size,     ///< Another number of ranks.
   rank_taken,     ///< The process `pid` has joined with this rank.
   too_late,  ///< The rank has joined and left, or the store is closing. A new store may follow.
+  parted,    ///< The server for which this one stands by, or stood by, has parted with the client.
 };
 
 /// The server's first message.

@@ -288,6 +288,8 @@ int ServerLoop::member_of(std::uint32_t rank) const {
 Verdict ServerLoop::judge(const Greeting& greeting) const {
   if (greeting.version != kStoreVersion) return Verdict::other_version;
   if (greeting.job != job_.job_hash()) return Verdict::other_job;
+  if ((greeting.flags & kReturns) != 0 && service_.has_parted_with(greeting.client))
+    return Verdict::parted;
   if (!serving_) return Verdict::too_late;
   if ((greeting.flags & kStandsBy) != 0) return judge_standby(greeting);
   if (took_over_) return judge_at_successor(greeting);

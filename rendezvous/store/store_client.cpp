@@ -247,8 +247,10 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, const Patience& pa
   const std::string address = successor_;
   std::optional<Joined> joined;
   const std::uint32_t flags = kMayStandBy | kReturns | (idle_ ? kIdle : 0u);
-  bool hopeless = !way_ || address.empty();
-  if (!hopeless) {
+  std::optional<std::string> hopeless;  // why
+  if (!way_ || address.empty()) {
+    hopeless.emplace();
+  } else {
     lock.unlock();
     joined = reach_successor(address, patience, flags, hopeless);
     lock.lock();
@@ -256,6 +258,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, const Patience& pa
   going_ = false;
   looked_at_ = std::chrono::steady_clock::now();
   gone_ = hopeless && !joined;
+  if (gone_) why_gone_ = *hopeless;
   if (joined) {
     connection_ = std::move(joined->connection);
     server_ = std::move(joined->server);
@@ -277,7 +280,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, const Patience& pa
 
 std::optional<Joined> StoreClient::reach_successor(const std::string& address,
                                                    const Patience& patience, std::uint32_t flags,
-                                                   bool& hopeless) const {
+                                                   std::optional<std::string>& hopeless) const {
   SystemRandom random;
   Store::Deadline until = *hopeless_at_;
   try {
@@ -290,18 +293,22 @@ std::optional<Joined> StoreClient::reach_successor(const std::string& address,
       if (joined) return joined;
       if (answered) until = *hopeless_at_ + (kTakeOverLimit - kReachLimit);
       const auto now = std::chrono::steady_clock::now();
-      hopeless = now >= until;
-      if (hopeless || patience.over()) return std::nullopt;
+      if (now >= until) break;
+      if (patience.over()) return std::nullopt;
       std::this_thread::sleep_until(std::min(patience.deadline, now + kPauseBetween));
     }
-  } catch (const Error&) {  // What listens there is not the server that stood by.
+    hopeless.emplace();
+  } catch (const Error& error) {  // Else what listens there is not the server that stood by.
+    hopeless = error.kind() == ErrorKind::peer_lost ? error.what() : "";
   }
-  hopeless = true;
   return std::nullopt;
 }
 
 void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
   assert(how != Ended::done);
+  if (how == Ended::lost && !why_gone_.empty())
+    throw Error(ErrorKind::peer_lost, fmt::format("{}: {} (this call was for {})",
+                                                  describe_rank(rank_), why_gone_, shown(key)));
   if (how == Ended::lost)
     throw Error(ErrorKind::peer_lost,
                 fmt::format("{}: the store is gone: rank 0 ({}) has ended or closed it{}; start "

@@ -61,7 +61,8 @@ class StoreClient {
   void take_notice(Status what, std::string address);
   bool go_over(std::unique_lock<std::mutex>& lock, const Patience& patience);
   std::optional<Joined> reach_successor(const std::string& address, const Patience& patience,
-                                        std::uint32_t flags, bool& hopeless) const;
+                                        std::uint32_t flags,
+                                        std::optional<std::string>& hopeless) const;
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
@@ -78,6 +79,7 @@ class StoreClient {
   net::Connection connection_;
   bool lost_ = false;      // The connection has ended; go_over() may find another server.
   bool gone_ = false;      // No server can be found any more.
+  std::string why_gone_;   // what the next server has said of it; may be empty
   bool going_ = false;     // A thread is in go_over().
   int polling_ = 0;        // The number of threads that poll the descriptors.
   std::string successor_;  // the address of the server that stands by; empty if there is none

@@ -110,13 +110,21 @@ void StoreService::set(std::string_view key, std::string_view value) {
 }
 
 void StoreService::apply(const Change& change) {
-  if (change.kind == Change::Kind::leave) {
-    answers_.erase(change.client);
-    return;
-  }
+  if (change.kind == Change::Kind::leave) return part_with(change.client);
   if (change.kind == Change::Kind::erase) return table_.erase(change.key);
   if (change.kind == Change::Kind::set) table_.set(change.key, change.value);
   keep(change);
+}
+
+void StoreService::part_with(std::uint64_t identity) {
+  constexpr std::size_t kMostKnown = 1000;
+  parted_.push_back(identity);
+  if (parted_.size() > kMostKnown) parted_.pop_front();
+  answers_.erase(identity);
+}
+
+bool StoreService::has_parted_with(std::uint64_t identity) const {
+  return std::find(parted_.begin(), parted_.end(), identity) != parted_.end();
 }
 
 void StoreService::copy(const Changed& use) const {
@@ -280,7 +288,7 @@ void StoreService::leave(int client) {
   idle_.erase(client);
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
-  answers_.erase(who->second);
+  part_with(who->second);
   if (changed_) changed_({Change::Kind::leave, who->second});
   identities_.erase(who);
 }

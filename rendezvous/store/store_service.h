@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -79,6 +80,9 @@ class StoreService {
   /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
+  /// Whether a server has parted with the client of this identity, so that it cannot come back.
+  /// Only the last thousand are known.
+  bool has_parted_with(std::uint64_t identity) const;
   /// Drops all waiting requests and the answers of `client`, sets the keys that it has asked for,
   /// and deletes those that it was the last to share. Where there is no memory for these it throws,
   /// and is to be called again.
@@ -104,6 +108,7 @@ class StoreService {
   void share(int client, std::string_view prefix, std::string_view sharers);
   void count_as_left(const std::string& prefix, std::int64_t sharers);
   void erase(std::string_view prefix) noexcept;
+  void part_with(std::uint64_t identity);
   void answer_waiting(std::string_view key);
   void count_out(const Waiting& waiting);
   void end_waits_unless(std::string_view key, std::string_view text);
@@ -120,6 +125,7 @@ class StoreService {
   std::map<int, std::uint64_t> identities_;
   // By identity, and by the id of the request: the replies to changes that a client may repeat.
   std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers_;
+  std::deque<std::uint64_t> parted_;                          // see has_parted_with()
   std::set<int> participants_;                                // see has_taken_part()
   std::set<int> idle_;                                        // see is_idle()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival

@@ -132,5 +132,40 @@ TEST_P(PoorMemory, OfSomeTimeEndsNoServer) {
   EXPECT_GT(points, 0);
 }
 
+// A client that goes to the server's successor where it has lost the server.
+std::shared_ptr<SocketStore> join_to_stay(const JobAddress& job, int rank) {
+  rendezvous::Way way{job, rank, 900};
+  Log log(LogLevel::error, {});
+  const auto route = rendezvous::local_route(job, rank);
+  rendezvous::Joined joined = rendezvous::join_store(*route, job, rank, in_time(), log,
+                                                     way.applying(rendezvous::kMayStandBy));
+  return std::make_shared<SocketStore>(std::move(joined), rank, nullptr, nullptr, std::move(way));
+}
+
+// The server lives, so that the one that stands by for it does not take over.
+TEST(APoorServer, EndsTheCallsOfAClientWithWhichItParts) {
+  int parted = 0;
+  for (long count = 0; count < kMostAllocations && parted == 0; ++count) {
+    const JobAddress job = job_of(3);
+    const PoorServer server(job);
+    const auto other = join(job, 2);
+    const auto standby = server.follow(*other);
+    const auto client = join_to_stay(job, 0);
+    client->set("a key of before", "value", in_time());
+    test::fail_allocation(count, false);
+    try {
+      client->set("a key of some length", std::string(4 << 10, 'x'), in(seconds(15)));
+    } catch (const Error& error) {
+      EXPECT_NE(error.kind(), ErrorKind::timeout) << error.what();
+      if (error.kind() == ErrorKind::peer_lost) {
+        ++parted;
+        EXPECT_THAT(error.what(), testing::HasSubstr("has parted with this process"));
+      }
+    }
+    test::stop_failing();
+  }
+  EXPECT_GT(parted, 0);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -140,6 +140,14 @@ TEST_F(AStoreService, DeletesSharedKeysWhenAllWhoShareThemHaveLeft) {
   for (const Said& said : said_) EXPECT_TRUE(said.id != 10 && said.id != 12) << "has an answer";
 }
 
+TEST_F(AStoreService, KnowsWithWhomItHasParted) {
+  service_.enter(1, 111, 0);
+  service_.enter(2, 222, 0);
+  service_.leave(1);
+  EXPECT_TRUE(service_.has_parted_with(111));
+  EXPECT_FALSE(service_.has_parted_with(222));
+}
+
 TEST_F(AStoreService, SetsANumberWhenAGuestHasLeftAtWhichOthersHaveLooked) {
   ask(1, 10, Verb::set_when_gone, "count", "1");
   ask(2, 20, Verb::add, "count", "0");
