@@ -26,7 +26,7 @@ TEST_P(Communicators, AllReduceSumsWhatEveryRankHolds) {
                           for (const std::size_t count : {1u, 2u, 1000u, 300'001u}) {
                             std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
                             comm.all_reduce(std::span(data));
-                            EXPECT_THAT(data, Each(6.0F));
+                            EXPECT_THAT(data, AllAre(6.0F));
                           }
                         }),
               Each(IsEmpty()));
@@ -129,16 +129,16 @@ TEST_P(Communicators, TypedCallsTakeTheLengthOfABlockFromTheirSpans) {
                           comm.all_gather(own, std::span(all));
                           EXPECT_THAT(all, ElementsAre(0, 0, 1, 1, 2, 2));
                           comm.reduce_scatter(all, std::span(block));
-                          EXPECT_THAT(block, Each(3 * rank));
+                          EXPECT_THAT(block, AllAre(3 * rank));
                           comm.reduce_scatter(std::span(all), std::span(block), Op::max);
-                          EXPECT_THAT(block, Each(rank));
+                          EXPECT_THAT(block, AllAre(rank));
                           all.assign(6, -1);
                           comm.gather(own, std::span(rank == 1 ? all : none), 1);
                           if (rank == 1) {
                             EXPECT_THAT(all, ElementsAre(0, 0, 1, 1, 2, 2));
                           }
                           comm.scatter(rank == 1 ? all : none, std::span(block), 1);
-                          EXPECT_THAT(block, Each(rank));
+                          EXPECT_THAT(block, AllAre(rank));
                           all.assign(6, static_cast<std::int16_t>(rank));
                           std::vector<std::int16_t> exchanged(6);
                           comm.all_to_all(all, std::span(exchanged));
@@ -191,7 +191,7 @@ TEST_P(Communicators, AsynchronousCallsRunInIssueOrderAndAnyOfThemCanBeWaitedFor
                           comm.barrier();
                           for (const Work& work : works) EXPECT_TRUE(work.done());
                           for (Work& work : works) work.wait();
-                          for (const auto& each : data) EXPECT_THAT(each, Each(3));
+                          for (const auto& each : data) EXPECT_THAT(each, AllAre(3));
                         }),
               Each(IsEmpty()));
 }
@@ -207,7 +207,7 @@ TEST_P(Communicators, AnAsynchronousCallEndsWhileTheProgramComputes) {
                             std::this_thread::yield();
                           // No thread waited for the work: the background thread completed it.
                           EXPECT_TRUE(work.done());
-                          EXPECT_THAT(data, Each(2.0F));
+                          EXPECT_THAT(data, AllAre(2.0F));
                         }),
               Each(IsEmpty()));
 }
@@ -231,7 +231,7 @@ TEST_P(Communicators, WaitingForALimitedTimeEndsOnlyTheWaiting) {
                             has_waited.wait(false);
                             comm.all_reduce(std::span(data));
                           }
-                          EXPECT_THAT(data, Each(2.0F));
+                          EXPECT_THAT(data, AllAre(2.0F));
                         }),
               Each(IsEmpty()));
 }
@@ -413,7 +413,7 @@ TEST_P(Communicators, ACallAfterForkIsRefusedInTheChildAndTheParentGoesOn) {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     }
     comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(4.0F));
+    EXPECT_THAT(data, AllAre(4.0F));
   });
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
@@ -504,8 +504,8 @@ TEST(Communicator, SeveralCommunicatorsOverOneStoreDoNotMeet) {
         Work two = second.all_reduce_async(std::span(b));
         two.wait();
         one.wait();
-        EXPECT_THAT(a, Each(2.0F));
-        EXPECT_THAT(b, Each(4.0F));
+        EXPECT_THAT(a, AllAre(2.0F));
+        EXPECT_THAT(b, AllAre(4.0F));
       });
     });
   for (auto& thread : threads) thread.join();
@@ -524,7 +524,7 @@ TEST(ManyRanks, WorkTogetherWithMessagesOfLessThanALineForEach) {
                             std::vector<int> mine(count, comm.rank()), all(kRanks * count),
                                 ones(all.size(), 1);
                             comm.all_reduce(std::span(mine), Op::max);
-                            EXPECT_THAT(mine, Each(kRanks - 1));
+                            EXPECT_THAT(mine, AllAre(kRanks - 1));
                             comm.broadcast(std::span(mine), 3);
                             comm.reduce(mine.data(), all.data(), count, DataType::int32, Op::min,
                                         2);
@@ -533,12 +533,12 @@ TEST(ManyRanks, WorkTogetherWithMessagesOfLessThanALineForEach) {
                             for (std::size_t i = 0; i < all.size(); ++i)
                               ASSERT_EQ(all[i], static_cast<int>(i / count));
                             comm.reduce_scatter(std::span<const int>(ones), std::span(mine));
-                            EXPECT_THAT(mine, Each(kRanks));
+                            EXPECT_THAT(mine, AllAre(kRanks));
                             comm.gather(mine.data(), all.data(), count, DataType::int32, 1);
                             comm.scatter(all.data(), mine.data(), count, DataType::int32, 1);
-                            EXPECT_THAT(mine, Each(kRanks));
+                            EXPECT_THAT(mine, AllAre(kRanks));
                             comm.all_to_all(ones.data(), all.data(), count, DataType::int32);
-                            EXPECT_THAT(all, Each(1));
+                            EXPECT_THAT(all, AllAre(1));
                             comm.barrier();
                           }
                           EXPECT_TRUE(comm.split(comm.rank() % 2, 0));

@@ -74,7 +74,7 @@ TEST_P(OwnAlgorithm, ServesReproducibleSumsWhereItAddsUpAllInOneStep) {
                   std::vector<float> data(
                       50, std::array{1e8F, 2.0F, -1e8F}[static_cast<std::size_t>(comm.rank())]);
                   comm.all_reduce(std::span(data), Op::sum, exactly_by("star"));
-                  EXPECT_THAT(data, Each(2.0F));
+                  EXPECT_THAT(data, AllAre(2.0F));
                   EXPECT_THAT(outcome_of([&] {
                                 comm.reduce(data.data(), data.data(), 50, DataType::f32, Op::sum, 2,
                                             exactly_by("chain"));
@@ -82,7 +82,7 @@ TEST_P(OwnAlgorithm, ServesReproducibleSumsWhereItAddsUpAllInOneStep) {
                               AllOf(StartsWith("usage"), HasSubstr("in one step")));
                   std::vector<float> ones(50, 1);
                   comm.reduce(ones.data(), ones.data(), 50, DataType::f32, Op::sum, 2, by("chain"));
-                  EXPECT_THAT(ones, Each(comm.rank() == 2 ? 3.0F : 1.0F));
+                  EXPECT_THAT(ones, AllAre(comm.rank() == 2 ? 3.0F : 1.0F));
                 }),
       Each(IsEmpty()));
 }
@@ -94,11 +94,11 @@ TEST_P(OwnAlgorithm, RunsEveryCollectiveThatItPlansBlockingAndNot) {
                           for (const std::size_t count : {0u, 1u, 1000u, 300'001u}) {
                             std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
                             comm.all_reduce(std::span(data), Op::sum, by("star"));
-                            EXPECT_THAT(data, Each(10.0F));
+                            EXPECT_THAT(data, AllAre(10.0F));
                             comm.all_reduce_async(std::span(data), Op::avg, by("star")).wait();
-                            EXPECT_THAT(data, Each(10.0F));
+                            EXPECT_THAT(data, AllAre(10.0F));
                             comm.all_reduce(std::span(data));
-                            EXPECT_THAT(data, Each(40.0F));
+                            EXPECT_THAT(data, AllAre(40.0F));
                           }
                           comm.barrier(by("star"));
                         }),
@@ -120,7 +120,7 @@ TEST_P(OwnAlgorithm, ServesPersistentCallsAndIsRefusedWhenTheyAreMade) {
                           Persistent call = made_by("star");
                           call.run();
                           call.start().wait();
-                          EXPECT_THAT(data, Each(4.0F));
+                          EXPECT_THAT(data, AllAre(4.0F));
                         }),
               Each(IsEmpty()));
 }
@@ -165,7 +165,7 @@ TEST_P(OwnAlgorithm, AMissingContributionIsRefusedOnEveryRankNamingItAndTheCommu
                                    "all_reduce of 3 ranks: rank 0"),
                         HasSubstr("chunk 0"), HasSubstr("misses the contribution of rank 2")));
             comm.all_reduce(std::span(data));
-            EXPECT_THAT(data, Each(3.0F));
+            EXPECT_THAT(data, AllAre(3.0F));
             EXPECT_FALSE(comm.failure().has_value());
           }),
       Each(IsEmpty()));
@@ -288,10 +288,10 @@ TEST_P(OwnAlgorithm, IsToldTheGroupsThatTheConfigurationSaysAndSoAreTheBuiltInOn
   };
   EXPECT_THAT(run_ranks(4, with_groups_of(2),
                         [&](Communicator& comm) {
-                          EXPECT_THAT(sums(comm, {kBig, 1, -kBig, 1}), Each(0)) << "pair by pair";
+                          EXPECT_THAT(sums(comm, {kBig, 1, -kBig, 1}), AllAre(0)) << "pair by pair";
                           // If the ranks are in another order, the groups move with them.
                           auto crossed = comm.split(0, comm.rank() % 2);
-                          EXPECT_THAT(sums(*crossed, {kBig, -kBig, 1, 1}), Each(0));
+                          EXPECT_THAT(sums(*crossed, {kBig, -kBig, 1, 1}), AllAre(0));
                           EXPECT_EQ(groups_of(*crossed), (std::vector{0, 1, 0, 1}));
                           EXPECT_EQ(groups_of(comm), (std::vector{0, 0, 1, 1}));
                         }),
@@ -340,7 +340,7 @@ TEST(OwnAlgorithms, WhatIsNoAlgorithmIsRefused) {
                   refused("it planned barrier for rank 0 of 2",
                           [&] { comm.all_reduce(std::span(data), Op::sum, by("other")); });
                   comm.all_reduce(std::span(data), Op::sum, by("star"));
-                  EXPECT_THAT(data, Each(2.0F));
+                  EXPECT_THAT(data, AllAre(2.0F));
                 }),
       Each(IsEmpty()));
 }

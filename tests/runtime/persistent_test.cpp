@@ -51,7 +51,7 @@ TEST_P(PersistentCalls, MeetOtherCallsOfTheSameKind) {
       sum.run();
     else
       comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(2.0F));
+    EXPECT_THAT(data, AllAre(2.0F));
   });
 }
 
@@ -66,7 +66,7 @@ TEST_P(PersistentCalls, MayBeStartedAgainBeforeTheyAreDone) {
     }
     // The destructor does not end operations that have been started.
     for (Work& work : works) work.wait();
-    EXPECT_THAT(data, Each(1024));
+    EXPECT_THAT(data, AllAre(1024));
   });
 }
 
@@ -83,7 +83,7 @@ TEST_P(PersistentCalls, EveryCollectiveHasOne) {
     EXPECT_EQ(out[0], comm.rank() == 0 ? 2 : 12);
     out.assign(4, comm.rank());
     comm.broadcast_init(out.data(), 4, type, 1).run();
-    EXPECT_THAT(out, Each(1));
+    EXPECT_THAT(out, AllAre(1));
     comm.barrier_init().run();
     out.assign(4, 0);
     comm.gather_init(in.data(), out.data(), 2, type, 1).run();
@@ -175,7 +175,7 @@ TEST_P(PersistentCalls, OnBlocksOfDifferentLengthsKeepTheirsWhateverIsCalledBetw
         else
           call.start().wait();
         comm.all_gatherv(in.data(), out.data(), other, {}, kType);
-        EXPECT_THAT(out, Each(7));
+        EXPECT_THAT(out, AllAre(7));
       }
       variable.check(round);
     }
@@ -238,7 +238,7 @@ TEST_P(PersistentCalls, ASendStartedTwiceIsReceivedTwiceByABlockingReceive) {
       for (int k = 0; k < 2; ++k) {
         data.assign(3, 9);
         recv.run();
-        EXPECT_THAT(data, Each(0));
+        EXPECT_THAT(data, AllAre(0));
         EXPECT_EQ(received.count, 3u);
       }
     }
@@ -271,7 +271,7 @@ TEST_P(PersistentCalls, OfAllKindsRunInAGroupEachTimeTheyAreAddedToIt) {
       EXPECT_EQ(sum[0], 1) << "it waits for the group's end";
       round % 2 == 0 ? group.end() : group.end_async().wait();
       variable.check(round);
-      EXPECT_THAT(sum, Each(4));
+      EXPECT_THAT(sum, AllAre(4));
       EXPECT_EQ(in.back(), 10 * round + peer);
       EXPECT_EQ(received.count, in.size());
     }
@@ -283,7 +283,7 @@ TEST_P(PersistentCalls, OfAllKindsRunInAGroupEachTimeTheyAreAddedToIt) {
     doubled = comm.barrier_init();
     group.end();  // Calls that were added complete.
     variable.check(9);
-    EXPECT_THAT(sum, Each(8));
+    EXPECT_THAT(sum, AllAre(8));
   });
 }
 

@@ -43,11 +43,11 @@ TEST_P(Reductions, APremultipliedSumMultipliesEachRanksInputOnceByThatRanksScala
                               std::vector<double> in(count, comm.rank() + 1), out(count);
                               comm.all_reduce(in.data(), out.data(), count, DataType::f64,
                                               Op::premul_sum, options);
-                              EXPECT_THAT(out, Each(1.0 * 2 + 2.0 * 3 + 3.0 * 4)) << algorithm;
-                              EXPECT_THAT(in, Each(comm.rank() + 1.0));
+                              EXPECT_THAT(out, AllAre(1.0 * 2 + 2.0 * 3 + 3.0 * 4)) << algorithm;
+                              EXPECT_THAT(in, AllAre(comm.rank() + 1.0));
                               comm.all_reduce(in.data(), in.data(), count, DataType::f64,
                                               Op::premul_sum, options);
-                              EXPECT_THAT(in, Each(20.0)) << algorithm << " in place";
+                              EXPECT_THAT(in, AllAre(20.0)) << algorithm << " in place";
                             }
                         }),
               Each(IsEmpty()));
@@ -67,14 +67,14 @@ TEST_P(Reductions, TheScalarOfAnAsynchronousOrPersistentCallMayGoAwayAtOnce) {
                       in.data(), out.data(), 1000, DataType::complex128, Op::premul_sum, options);
                   scalar = 7;
                   work.wait();
-                  EXPECT_THAT(out, Each(std::complex<double>(-4, 2)));
+                  EXPECT_THAT(out, AllAre(std::complex<double>(-4, 2)));
                   for (int start = 0; start < 3; ++start) {
                     out.assign(1000, 0);
                     if (start == 1)
                       call.start().wait();
                     else
                       call.run();
-                    EXPECT_THAT(out, Each(std::complex<double>(-4, 2)));
+                    EXPECT_THAT(out, AllAre(std::complex<double>(-4, 2)));
                   }
                 }),
       Each(IsEmpty()));
@@ -94,7 +94,7 @@ TEST_P(Reductions, AMissingOrNeedlessScalarIsRefusedAndMayBeCorrected) {
                   EXPECT_THAT(outcome_of([&] { comm.broadcast(std::span(data), 0, with); }),
                               StartsWith("usage: "));
                   comm.all_reduce(std::span(data), Op::premul_sum, with);
-                  EXPECT_THAT(data, Each(9));
+                  EXPECT_THAT(data, AllAre(9));
                 }),
       Each(IsEmpty()));
 }
@@ -418,15 +418,15 @@ TEST_P(Reductions, InAGroupEveryCallKeepsItsScalarAndItsReductionUntilTheEnd) {
                                           comm.all_reduce(std::span(twice), Op::premul_sum, plain);
                                         }),
                                         AllOf(StartsWith("usage: "), HasSubstr("premultiplier")));
-                            EXPECT_THAT(twice, Each(comm.rank() + 1.0));
+                            EXPECT_THAT(twice, AllAre(comm.rank() + 1.0));
                             if (asynchronous)
                               group.end_async().wait();
                             else
                               group.end();
-                            EXPECT_THAT(twice, Each(2.0 * (1 + 2 + 3)));
-                            EXPECT_THAT(scaled, Each(1.0 * 3 + 2 * 4 + 3 * 5));
+                            EXPECT_THAT(twice, AllAre(2.0 * (1 + 2 + 3)));
+                            EXPECT_THAT(scaled, AllAre(1.0 * 3 + 2 * 4 + 3 * 5));
                             EXPECT_EQ(difference(best.data(), 0, best.size(), 3), "");
-                            EXPECT_THAT(added, Each(0 + 1 + 2));
+                            EXPECT_THAT(added, AllAre(0 + 1 + 2));
                           }
                         }),
               Each(IsEmpty()));
@@ -451,7 +451,7 @@ TEST_P(Reductions, WhatAFunctionThrowsInAGroupEndsItsCommunicatorAlone) {
                                       AllOf(StartsWith("usage: "), HasSubstr("out of range")));
                           EXPECT_TRUE(comm.failure().has_value());
                           EXPECT_FALSE(other.failure().has_value());
-                          EXPECT_THAT(whole, Each(2));
+                          EXPECT_THAT(whole, AllAre(2));
                           other.barrier();
                         }),
               Each(IsEmpty()));

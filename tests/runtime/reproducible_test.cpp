@@ -281,13 +281,13 @@ TEST_P(Reproducible, AveragesAndPremultipliedSumsAreRoundedOnceMore) {
   on_ranks(4, [](Communicator& comm) {
     std::vector<float> data(3, comm.rank() == 0 ? 1e8F : static_cast<float>(comm.rank()));
     comm.all_reduce(std::span(data), Op::avg);
-    EXPECT_THAT(data, Each(static_cast<float>((1e8 + 1 + 2 + 3) / 4)));
+    EXPECT_THAT(data, AllAre(static_cast<float>((1e8 + 1 + 2 + 3) / 4)));
     const float scalar = static_cast<float>(comm.rank() + 1);
     CallOptions options;
     options.premultiplier = &scalar;
     data.assign(3, comm.rank() == 3 ? -1e8F : 0.5F);
     comm.all_reduce(std::span(data), Op::premul_sum, options);
-    EXPECT_THAT(data, Each(static_cast<float>(-4e8 + 3)));
+    EXPECT_THAT(data, AllAre(static_cast<float>(-4e8 + 3)));
   });
 }
 
@@ -295,10 +295,10 @@ TEST_P(Reproducible, OtherReductionsAreLeftAsTheyAre) {
   on_ranks(2, [](Communicator& comm) {
     std::vector<std::int64_t> integers(3, comm.rank() + 1);
     comm.all_reduce(std::span(integers), Op::prod);
-    EXPECT_THAT(integers, Each(2));
+    EXPECT_THAT(integers, AllAre(2));
     std::vector<float> floats(3, static_cast<float>(comm.rank()));
     comm.all_reduce(std::span(floats), Op::max);
-    EXPECT_THAT(floats, Each(1.0F));
+    EXPECT_THAT(floats, AllAre(1.0F));
     std::vector<float> none;
     comm.all_reduce(std::span(none));
   });
@@ -310,7 +310,7 @@ TEST_P(Reproducible, WhatHasNoSuchFormIsAnErrorAndTheCommunicatorGoesOn) {
     EXPECT_THAT(outcome_of([&] { comm.all_reduce(std::span(data), Op::prod); }),
                 AllOf(StartsWith("usage: all_reduce"), HasSubstr("accumulate = step")));
     comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(2.0F));
+    EXPECT_THAT(data, AllAre(2.0F));
   });
 }
 
@@ -322,7 +322,7 @@ TEST_P(Reproducible, AnAlgorithmThatAddsUpPartialSumsIsRefusedAndTheCommunicator
                 }),
                 AllOf(StartsWith("usage: all_reduce: algorithm 'ring'"), HasSubstr("in one step")));
     comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(3.0F));
+    EXPECT_THAT(data, AllAre(3.0F));
     comm.all_reduce(std::span(data), Op::max, {{}, "ring"});
   });
 }
@@ -338,7 +338,7 @@ TEST_P(Reproducible, APremultipliedSumHasAMostOfRanksThatItNames) {
                 }),
                 AllOf(StartsWith("unavailable"), HasSubstr("at most 64 ranks")));
     comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(65.0F));
+    EXPECT_THAT(data, AllAre(65.0F));
   });
 }
 

@@ -163,7 +163,7 @@ TEST_F(Selection, ProgramsFunctionIsAskedAndItsChoiceTaken) {
                   EXPECT_EQ(name(1023), "recursive_doubling") << "left to the setting";
                   std::vector<float> data(1024, 1);
                   comm.all_reduce(std::span(data));
-                  EXPECT_THAT(data, Each(3.0F));
+                  EXPECT_THAT(data, AllAre(3.0F));
                 }),
       Each(IsEmpty()));
 }
@@ -187,7 +187,7 @@ TEST_F(Selection, ProgramsFunctionMayNameTheProgramsOwnAlgorithm) {
                           });
                           std::vector<int> data(10, comm.rank() + 1);
                           comm.broadcast(std::span(data), 1);
-                          EXPECT_THAT(data, Each(2));
+                          EXPECT_THAT(data, AllAre(2));
                           EXPECT_GT(planned, 0);
                         }),
               Each(IsEmpty()));
@@ -240,7 +240,7 @@ TEST_F(Selection, CallsOwnOptionGoesBeforeTheFunction) {
                           std::vector<float> data(4, 1);
                           comm.all_reduce(std::span(data), Op::sum,
                                           {.timeout = {}, .algorithm = "ring"});
-                          EXPECT_THAT(data, Each(2.0F));
+                          EXPECT_THAT(data, AllAre(2.0F));
                         }),
               Each(IsEmpty()));
 }

@@ -163,7 +163,7 @@ TEST_P(SendRecv, ReceivesWaitBehindCollectivesAndCollectivesBehindReceives) {
     work.wait();
     reduced.wait();
     EXPECT_EQ(out[1], static_cast<float>(2 - comm.rank()));
-    EXPECT_THAT(sum, Each(2.0F));
+    EXPECT_THAT(sum, AllAre(2.0F));
   });
 }
 
@@ -444,10 +444,10 @@ TEST(Groups, OverTwoCommunicatorsMayNameThemInAnyOrder) {
           rank == 0 ? on_first() : on_second();
           rank == 0 ? on_second() : on_first();
           round % 2 == 0 ? group.end() : group.end_async().wait();
-          EXPECT_THAT(sum, Each(2.0F));
-          EXPECT_THAT(top, Each(2.0F));
-          EXPECT_THAT(out1, Each(3.0F));
-          EXPECT_THAT(out2, Each(3.0F));
+          EXPECT_THAT(sum, AllAre(2.0F));
+          EXPECT_THAT(top, AllAre(2.0F));
+          EXPECT_THAT(out1, AllAre(3.0F));
+          EXPECT_THAT(out2, AllAre(3.0F));
         }
       });
     });
@@ -472,7 +472,7 @@ TEST(Groups, ThatEndAfterACommunicatorOfTheirsWasDestroyedSayItAndMayBeUsedAgain
                         AllOf(StartsWith("usage: "), HasSubstr("of its 2 calls was destroyed")));
                     comm.all_reduce(std::span(data), Op::sum, {.group = &group});
                     group.end();
-                    EXPECT_THAT(data, Each(2));
+                    EXPECT_THAT(data, AllAre(2));
                   }),
         Each(IsEmpty()));
 }

@@ -89,7 +89,7 @@ TEST_P(Split, LargeBuffersToo) {
     auto dup = comm.dup();
     std::vector<float> data(1'000'003, static_cast<float>(comm.rank() + 1));
     dup.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(6.0F));
+    EXPECT_THAT(data, AllAre(6.0F));
     EXPECT_GT(dup.memory_bytes(), 0u);
   });
 }

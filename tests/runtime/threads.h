@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <tutti/tutti.hpp>
@@ -26,6 +28,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
+
+/// Matches a container of numbers that all equal `expected`. Each() takes 100 ns for an element.
+MATCHER_P(AllAre, expected, "all are " + testing::PrintToString(expected)) {
+  using Element = std::decay_t<decltype(*arg.begin())>;
+  const auto other = std::find_if(arg.begin(), arg.end(), [&](const Element& element) {
+    return element != static_cast<Element>(expected);
+  });
+  if (other == arg.end()) return true;
+  *result_listener << "element " << other - arg.begin() << " is " << testing::PrintToString(*other);
+  return false;
+}
 
 /// Returns a configuration for tests, in which no wait lasts longer than a test may.
 inline Config quick_config(std::string transports = "auto") {

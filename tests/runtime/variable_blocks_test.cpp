@@ -93,7 +93,7 @@ TEST_P(VariableBlocks, ABlockInPlaceIsWhereItsDisplacementSays) {
     comm.all_gatherv(mine, all.data(), counts, displacements, kType);
     EXPECT_EQ(all, places.filled(-1));
     comm.reduce_scatterv(all.data(), mine, counts, displacements, kType, Op::sum);
-    EXPECT_THAT(std::span(mine, counts[rank]), Each((comm.rank() + 1) * comm.size()));
+    EXPECT_THAT(std::span(mine, counts[rank]), AllAre((comm.rank() + 1) * comm.size()));
     if (comm.rank() == 0) {
       comm.gatherv(mine, counts[0], all.data(), counts, displacements, kType, 0);
       comm.scatterv(all.data(), counts, displacements, mine, counts[0], kType, 0);
@@ -101,12 +101,12 @@ TEST_P(VariableBlocks, ABlockInPlaceIsWhereItsDisplacementSays) {
       comm.gatherv(mine, counts[rank], nullptr, {}, {}, kType, 0);
       comm.scatterv(nullptr, {}, {}, mine, counts[rank], kType, 0);
     }
-    EXPECT_THAT(std::span(mine, counts[rank]), Each((comm.rank() + 1) * comm.size()));
+    EXPECT_THAT(std::span(mine, counts[rank]), AllAre((comm.rank() + 1) * comm.size()));
     const Counts same(counts.size(), 2);
     all = places.filled(-1);
     comm.all_to_allv(all.data(), same, displacements, all.data(), same, displacements, kType);
     for (const std::size_t place : displacements)
-      EXPECT_THAT(std::span(all).subspan(place, 2), Each(comm.rank() + 1));
+      EXPECT_THAT(std::span(all).subspan(place, 2), AllAre(comm.rank() + 1));
   });
 }
 
@@ -380,7 +380,7 @@ TEST(VariableBlocks, ABlockToOneselfHasOneLengthInAllToAllV) {
                                             HasSubstr("itself is 2, but"), HasSubstr("is 3")));
                           comm.all_to_allv(in.data(), counts, {}, out.data(), counts, {},
                                            DataType::f32);
-                          EXPECT_THAT(std::span(out).first(4), Each(1.0F));
+                          EXPECT_THAT(std::span(out).first(4), AllAre(1.0F));
                         }),
               Each(IsEmpty()));
 }

@@ -90,7 +90,7 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
     EXPECT_THAT(waited, StartsWith("usage: a callback"));
     EXPECT_THAT(blocked, StartsWith("usage: a callback"));
     next.wait();
-    EXPECT_THAT(second, Each(4.0F));
+    EXPECT_THAT(second, AllAre(4.0F));
   });
 }
 
