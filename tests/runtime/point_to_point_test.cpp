@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <unordered_map>
 
 #include "ranks.h"
 
@@ -177,24 +178,27 @@ class Job {
                        wanted.rank, got.count, got.source, got.tag);
   }
 
-  std::size_t place(const Transfer& transfer, int rank) const {
-    const auto& script = scripts_[static_cast<std::size_t>(rank)];
-    return static_cast<std::size_t>(std::find(script.begin(), script.end(), &transfer) -
-                                    script.begin());
-  }
-
   // Checks that of two messages of one rank that a receive matched, it got the one sent first.
   std::string overtaken() const {
-    for (const auto& early : wanted_)
-      for (const auto& late : wanted_) {
-        if (early->rank != late->rank || early->got->from != late->got->from) continue;
-        if (place(early->transfer, early->rank) >= place(late->transfer, late->rank)) continue;
-        const int tag = early->transfer.call.tag;
-        const int from = early->got->from;
-        if ((tag == kAnyTag || tag == late->got->tag) && !late->got->data.empty() &&
-            !early->got->data.empty() &&
-            place(late->got->transfer, from) < place(early->got->transfer, from))
-          return fmt::format("a message from rank {} to rank {} was overtaken", from, early->rank);
+    std::unordered_map<const Transfer*, std::size_t> place;  // in the script of its rank
+    for (const auto& script : scripts_)
+      for (std::size_t i = 0; i < script.size(); ++i) place.emplace(script[i], i);
+    std::vector<std::size_t> received_at, sent_at;  // indexed as wanted_
+    for (const auto& wanted : wanted_) {
+      received_at.push_back(place.at(&wanted->transfer));
+      sent_at.push_back(place.at(&wanted->got->transfer));
+    }
+    for (std::size_t i = 0; i < wanted_.size(); ++i)
+      for (std::size_t j = 0; j < wanted_.size(); ++j) {
+        const Wanted& early = *wanted_[i];
+        const Wanted& late = *wanted_[j];
+        if (early.rank != late.rank || early.got->from != late.got->from) continue;
+        if (received_at[i] >= received_at[j]) continue;
+        const int tag = early.transfer.call.tag;
+        if ((tag == kAnyTag || tag == late.got->tag) && !late.got->data.empty() &&
+            !early.got->data.empty() && sent_at[j] < sent_at[i])
+          return fmt::format("a message from rank {} to rank {} was overtaken", early.got->from,
+                             early.rank);
       }
     return "";
   }

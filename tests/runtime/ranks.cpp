@@ -6,8 +6,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 
 #include "../compute/reference.h"
 #include "../transport/stream_transport.h"
@@ -88,17 +90,17 @@ T premultiplier(int rank) {
 }
 
 template <typename T>
-T reduced(const Trial& trial, int ranks, std::size_t index) {
+T reduced(Op op, int ranks, std::size_t index) {
   using Work = reference::Work<T>;
   std::vector<Work> operands;
   for (int rank = 0; rank < ranks; ++rank) {
-    operands.push_back(reference::to_work(value<T>(trial.op, rank, index)));
-    if (trial.op == Op::premul_sum)
+    operands.push_back(reference::to_work(value<T>(op, rank, index)));
+    if (op == Op::premul_sum)
       operands.back() =
           reference::fold(Op::prod, operands.back(), reference::to_work(premultiplier<T>(rank)));
   }
-  const auto divide_by = static_cast<std::uint32_t>(trial.op == Op::avg ? ranks : 1);
-  return reference::from_work<T>(reference::reduce<Work>(trial.op, operands, divide_by));
+  const auto divide_by = static_cast<std::uint32_t>(op == Op::avg ? ranks : 1);
+  return reference::from_work<T>(reference::reduce<Work>(op, operands, divide_by));
 }
 
 // The position of a chunk in one of a rank's buffers, in elements.
@@ -178,19 +180,33 @@ std::size_t own_offset(const std::vector<Slot>& larger, int rank) {
   return 0;
 }
 
+// Returns elements from number_of({chunk, ...}, 0) on, of rank `rank`'s input or, where `rank` is
+// negative, of the reduction of -rank ranks' inputs. They are computed once for all ranks, trials
+// and transports, which have most of them in common.
+template <typename T>
+std::span<const T> elements(Op op, int rank, const Slot& slot) {
+  static std::map<std::tuple<Op, int, int>, std::vector<T>> computed;
+  // Only products have inputs of their own.
+  if (rank >= 0 && op != Op::prod) op = Op::sum;
+  std::vector<T>& known = computed[{op, rank, slot.chunk}];
+  for (std::size_t i = known.size(); i < slot.length; ++i)
+    known.push_back(rank >= 0 ? value<T>(op, rank, number_of(slot, i))
+                              : reduced<T>(op, -rank, number_of(slot, i)));
+  return std::span(known).first(slot.length);
+}
+
 void write_slots(const Trial& trial, const collectives::RankCall& call,
                  const std::vector<Slot>& held, bool result, std::byte* buffer) {
   with_type(trial.type, [&]<typename T>(T*) {
-    for (const Slot& slot : held)
-      for (std::size_t i = 0; i < slot.length; ++i) {
-        const std::size_t number = number_of(slot, i);
-        const bool reduces = collectives::reduces(trial.what);
-        const int source = collectives::source_of(call, slot.chunk);
-        const T x = !result   ? value<T>(trial.op, call.rank, number)
-                    : reduces ? reduced<T>(trial, call.ranks, number)
-                              : value<T>(trial.op, source, number);
-        std::memcpy(buffer + (slot.offset + i) * sizeof(T), &x, sizeof(T));
-      }
+    for (const Slot& slot : held) {
+      const int whose = !result ? call.rank
+                        : collectives::reduces(trial.what)
+                            ? -call.ranks
+                            : collectives::source_of(call, slot.chunk);
+      const std::span<const T> wanted = elements<T>(trial.op, whose, slot);
+      if (!wanted.empty())
+        std::memcpy(buffer + slot.offset * sizeof(T), wanted.data(), wanted.size_bytes());
+    }
   });
 }
 
