@@ -68,7 +68,7 @@ class TUTTI_API Store {
   }
 
   /// Says that this process is one of `sharers` which alone use the keys that begin with `prefix`,
-  /// of 1000 bytes at most. The store deletes those keys once so many that have said it have left
+  /// of 1 to 1000 bytes. The store deletes those keys once so many that have said it have left
   /// the store, in whatever way they ended. The call does not wait for the store, and throws
   /// nothing but `usage`. A store that does not notice the end of a process, as this default, does
   /// nothing.

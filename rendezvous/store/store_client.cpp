@@ -115,9 +115,9 @@ void StoreClient::set_when_gone(std::string_view key, std::string_view value,
 }
 
 void StoreClient::share(std::string_view prefix, int sharers) {
-  if (prefix.size() > kMaxSharedPrefixBytes)
-    throw Error(ErrorKind::usage, fmt::format("store: the shared prefix {} has {} bytes; at most "
-                                              "{} fit",
+  if (prefix.empty() || prefix.size() > kMaxSharedPrefixBytes)
+    throw Error(ErrorKind::usage, fmt::format("store: the shared prefix {} has {} bytes; 1 to {} "
+                                              "fit",
                                               shown(prefix), prefix.size(), kMaxSharedPrefixBytes));
   const std::lock_guard lock(mutex_);
   const std::string& count = shared_[std::string(prefix)] = fmt::format("{}", sharers);

@@ -161,7 +161,7 @@ void StoreService::set_when_gone(int client, const Request& request, std::string
 void StoreService::share(int client, std::string_view prefix, std::string_view sharers) {
   const auto count = parse_number<std::int64_t>(sharers);
   auto& all = shared_[client];
-  if (count && *count > 0 && prefix.size() <= kMaxSharedPrefixBytes &&
+  if (count && *count > 0 && !prefix.empty() && prefix.size() <= kMaxSharedPrefixBytes &&
       all.size() < kMaxLeftByAClient)
     all.insert_or_assign(std::string(prefix), *count);
 }

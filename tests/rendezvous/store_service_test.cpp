@@ -129,6 +129,7 @@ TEST_F(AStoreService, DeletesSharedKeysWhenAllWhoShareThemHaveLeft) {
     ask(guest, 10, Verb::share, "job/", "2");
     ask(guest, 11, Verb::set, fmt::format("job/{}", guest), "of a guest");
     ask(guest, 12, Verb::share, "none/", "none");
+    ask(guest, 12, Verb::share, "", "1");
   }
   service_.leave(1);
   EXPECT_EQ(keys(),
