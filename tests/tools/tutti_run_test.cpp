@@ -480,6 +480,30 @@ TEST(TuttiRun, ANewcomerThatFailsWhileTheRanksGoOnFailsTheJob) {
                                  "failure too many; ending the other 1\n"));
 }
 
+TEST(TuttiRun, ANewcomersFailureIsNamedAlthoughARankFailsSoonAfterIt) {
+  Command command(job(3,
+                      "[ -n \"$RANK\" ] || exit 9; [ $RANK != 1 ] || exit 7; "
+                      "[ $RANK != 0 ] || { sleep 1; exit 5; }; sleep 1000",
+                      {"--max-restarts", "1"}));
+  EXPECT_EQ(command.wait(), 5) << command.err();
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 9"));
+}
+
+TEST(TuttiRun, ANewcomersFailureIsNamedAlthoughNoProcessIsLeft) {
+  Command command(job(2, "[ -n \"$RANK\" ] || exit 9; [ $RANK != 1 ] || exit 7; sleep 1; exit 5",
+                      {"--max-restarts", "1", "--max-failures", "3"}));
+  EXPECT_EQ(command.wait(), 7);
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 9"));
+}
+
+TEST(TuttiRun, EachNewcomersFailureHasTheTimeInWhichARankMaySucceed) {
+  Command command(job(3,
+                      "if [ -z \"$RANK\" ]; then [ $LOCAL_RANK = 1 ] || sleep 4.5; exit 9; fi; "
+                      "[ $RANK = 0 ] || exit 7; sleep 5.7",
+                      {"--max-restarts", "2", "--max-failures", "3"}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+}
+
 TEST(TuttiRun, RanksThatASignalToTheJobEndsAreNotReplaced) {
   Command command(job(2, "echo ready; sleep 1000", {"--max-restarts", "5"}));
   ASSERT_TRUE(command.wait_for_output("[0] ready"));

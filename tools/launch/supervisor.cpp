@@ -138,6 +138,7 @@ int Supervisor::run() {
     on_deadlines();
     write_outputs();
   }
+  judge_newcomers();
   finish_output();
   return status_.value_or(succeeded_ ? 0 : first_failure_.value_or(0));
 }
@@ -230,8 +231,10 @@ void Supervisor::dispatch(Source source, std::size_t index) {
 
 int Supervisor::next_timeout_ms() const {
   std::optional<Clock::time_point> next;
-  for (const auto& at : {timeout_at_, judge_at_, end_at_, kill_at_, show_progress_at_})
+  for (const auto& at : {timeout_at_, end_at_, kill_at_, show_progress_at_})
     if (at && (!next || *at < *next)) next = at;
+  for (const Rank& rank : ranks_)
+    if (rank.failure && (!next || rank.failure->judged_by < *next)) next = rank.failure->judged_by;
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
@@ -250,7 +253,8 @@ void Supervisor::on_deadlines() {
          fmt::format("the job did not end within {} s; ending the {} ranks that run",
                      static_cast<double>(options_.timeout.count()) / 1000, running()));
   }
-  if (judge_at_ && now >= *judge_at_) judge_newcomers();
+  for (Rank& rank : ranks_)
+    if (rank.failure && now >= rank.failure->judged_by) judge(rank);
   if (end_at_ && now >= *end_at_) begin_ending();
   if (kill_at_ && now >= *kill_at_) {
     for (const Rank& rank : ranks_)
@@ -326,24 +330,24 @@ void Supervisor::on_rank_ended(Rank& rank) {
   if (ending_ || end_at_) return;
   if (!first_failure_) first_failure_ = status;
   rank.failure = {status,
-                  fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info))};
+                  fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info)),
+                  Clock::now() + kTimeToSucceed};
   // The ranks end the store first, and then themselves.
   const bool may_be_late = rank.newcomer && info.si_code == CLD_EXITED && running() > 0;
-  if (!may_be_late || succeeded_) return judge(rank);
-  if (!judge_at_) judge_at_ = Clock::now() + kTimeToSucceed;
+  if (!may_be_late || succeeded_) judge(rank);
 }
 
 /// Judges the newcomers that have failed by themselves, perhaps because the job was about to end.
 void Supervisor::judge_newcomers() {
-  judge_at_.reset();
   for (Rank& rank : ranks_)
-    if (!rank.failure.reason.empty()) judge(rank);
+    if (rank.failure) judge(rank);
 }
 
 /// Decides whether the job goes on without a rank that has failed.
 void Supervisor::judge(Rank& rank) {
-  const auto [status, reason] = std::exchange(rank.failure, {});
-  if (ending_ || end_at_) return;
+  assert(rank.failure);
+  const auto [status, reason, by] = *std::exchange(rank.failure, std::nullopt);
+  if (ending_ || end_at_) return say(reason);
   if (rank.newcomer && succeeded_) return say(reason + " after a rank had ended with status 0");
   if (allows_failure()) return go_on_without(rank, reason);
   const int others = running();

@@ -52,8 +52,9 @@ class Supervisor {
     LineTagger tagger;
   };
   struct Failure {
-    int status = 0;
-    std::string reason;  // empty: none
+    int status;
+    std::string reason;
+    Clock::time_point judged_by;  // unless a rank ends with status 0 before
   };
   struct Rank {
     int number = 0;         // in the job; newcomers have the numbers after those of the ranks
@@ -63,7 +64,7 @@ class Supervisor {
     Fd pidfd;
     std::vector<Stream> streams;  // standard output and error; none unless tagged
     bool running = false;
-    Failure failure;  // of which it has yet to be decided whether the job goes on
+    std::optional<Failure> failure;  // of which it has yet to be decided whether the job goes on
   };
 
   void prepare_environment();
@@ -118,7 +119,7 @@ class Supervisor {
   bool ending_ = false;       // SIGTERM has been sent
   bool left_ = true;          // processes of the job may be left
   int interrupts_ = 0;
-  std::optional<Clock::time_point> timeout_at_, judge_at_, end_at_, kill_at_, show_progress_at_;
+  std::optional<Clock::time_point> timeout_at_, end_at_, kill_at_, show_progress_at_;
 };
 
 }  // namespace tutti::tools
