@@ -20,8 +20,8 @@ struct Config;
 /// Says what ends a wait at a store, with `peer_lost`, beside the value and the deadline.
 struct Unless {
   std::vector<std::string> keys = {};  ///< A value under one of them, which is the error's text.
-  /// Is asked a few times a second, if it is not null, by the thread that waits, and ends the wait
-  /// by true. It must not use the store, nor throw.
+  /// Is asked a few times a second, if not null, by the thread that waits. True ends the wait, even
+  /// where the value is about to come. It must not use the store, nor throw.
   std::function<bool()> given_up = nullptr;
 };
 

@@ -23,7 +23,8 @@ inline constexpr std::uint32_t kStoreVersion = 5;
 /// by.
 inline constexpr std::string_view kStandbyKey = "tutti/standby/";
 
-/// With a shared prefix behind it, the key that counts those who shared it and have left.
+/// With the length of a shared prefix, a slash and the prefix behind it, the key that counts those
+/// who shared it and have left.
 inline constexpr std::string_view kLeftKey = "tutti/left/";
 
 /// A Greeting says these things of its sender, as bits of `Greeting::flags`.

@@ -39,6 +39,9 @@ Way way_of(const Ticket& ticket, Random& random) {
   way.job.server = ticket.server;
   way.rank += static_cast<int>(random.next() % kFirstNewcomer);
   way.passes_place_on = !ticket.comes_first;  // Another job may use a known address next.
+  // A server that takes over opens no port to other machines where the first one has none.
+  if (!ticket.addresses.empty() && net::is_loopback(ticket.addresses.front()))
+    way.master = SocketAddress{ticket.addresses.front(), ticket.port};
   way.secret = ticket.secret;
   way.tls = ticket.tls;
   return way;

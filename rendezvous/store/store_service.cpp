@@ -37,6 +37,7 @@ bool StoreService::take(int client, std::string_view& input, const Room& room) {
 void StoreService::handle(int client, const Request& request, std::string_view key,
                           std::string_view value) {
   assert(is_sane(request) && key.size() == request.key_bytes);
+  returned_.erase(client);
   try {
     switch (request.verb) {
       case Verb::set:
@@ -96,7 +97,7 @@ void StoreService::keep(const Change& change) {
 
 void StoreService::enter(int client, std::uint64_t identity, std::uint32_t flags) {
   if (identity != 0) identities_[client] = identity;
-  if ((flags & kReturns) != 0) participants_.insert(client);
+  if ((flags & kReturns) != 0) participants_.insert(client), returned_.insert(client);
   if ((flags & kIdle) != 0) idle_.insert(client);
 }
 
@@ -162,15 +163,16 @@ void StoreService::share(int client, std::string_view prefix, std::string_view s
   const auto count = parse_number<std::int64_t>(sharers);
   auto& all = shared_[client];
   if (count && *count > 0 && !prefix.empty() && prefix.size() <= kMaxSharedPrefixBytes &&
-      all.size() < kMaxLeftByAClient)
+      (all.size() < kMaxLeftByAClient || all.contains(std::string(prefix))))
     all.insert_or_assign(std::string(prefix), *count);
 }
 
 void StoreService::count_as_left(const std::string& prefix, std::int64_t sharers) {
-  const std::string counter = std::string(kLeftKey).append(prefix);
-  const std::string* before = table_.find(counter);
-  const auto left = parse_number<std::int64_t>(before == nullptr ? "0" : *before).value_or(0) + 1;
-  if (left < sharers) return set(counter, fmt::format("{}", left));
+  // With the length in front, no counter begins with another one.
+  const std::string counter = fmt::format("{}{}/{}", kLeftKey, prefix.size(), prefix);
+  const std::string* text = table_.find(counter);
+  const auto before = parse_number<std::int64_t>(text == nullptr ? "0" : *text).value_or(0);
+  if (before < sharers - 1) return set(counter, fmt::format("{}", before + 1));
   erase(prefix);
   erase(counter);
 }
@@ -287,10 +289,12 @@ void StoreService::leave(int client) {
   participants_.erase(client);
   idle_.erase(client);
   const auto who = identities_.find(client);
-  if (who == identities_.end()) return;
-  part_with(who->second);
-  if (changed_) changed_({Change::Kind::leave, who->second});
-  identities_.erase(who);
+  if (who != identities_.end() && !returned_.contains(client)) {
+    part_with(who->second);
+    if (changed_) changed_({Change::Kind::leave, who->second});
+  }
+  identities_.erase(client);
+  returned_.erase(client);
 }
 
 }  // namespace tutti::rendezvous

@@ -84,7 +84,9 @@ class StoreService {
   /// Only the last thousand are known.
   bool has_parted_with(std::uint64_t identity) const;
   /// Drops all waiting requests and the answers of `client`, sets the keys that it has asked for,
-  /// and deletes those that it was the last to share. Where there is no memory for these it throws,
+  /// and deletes those that it was the last to share. A client that has come back and requested
+  /// nothing may come back again, and its answers are kept: it may have given up before it was
+  /// answered. Where there is no memory for these it throws,
   /// and is to be called again.
   void leave(int client);
 
@@ -125,9 +127,10 @@ class StoreService {
   std::map<int, std::uint64_t> identities_;
   // By identity, and by the id of the request: the replies to changes that a client may repeat.
   std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers_;
-  std::deque<std::uint64_t> parted_;                          // see has_parted_with()
-  std::set<int> participants_;                                // see has_taken_part()
-  std::set<int> idle_;                                        // see is_idle()
+  std::deque<std::uint64_t> parted_;  // see has_parted_with()
+  std::set<int> participants_;        // see has_taken_part()
+  std::set<int> idle_;                // see is_idle()
+  std::set<int> returned_;  // those that have come with kReturns, and have requested nothing yet
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
   std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key in `unless`

@@ -133,12 +133,40 @@ TEST_F(AStoreService, DeletesSharedKeysWhenAllWhoShareThemHaveLeft) {
   }
   service_.leave(1);
   EXPECT_EQ(keys(),
-            (std::vector<std::string>{"job", "job/1", "job/2", "job/7", "tutti/left/job/"}));
+            (std::vector<std::string>{"job", "job/1", "job/2", "job/7", "tutti/left/4/job/"}));
   service_.leave(9);  // It shares nothing.
   EXPECT_EQ(keys().size(), 5u);
   service_.leave(2);
   EXPECT_EQ(keys(), std::vector<std::string>{"job"});
   for (const Said& said : said_) EXPECT_TRUE(said.id != 10 && said.id != 12) << "has an answer";
+}
+
+TEST_F(AStoreService, DeletesSharedKeysWithinOthersThatAreShared) {
+  for (int guest : {1, 2}) {
+    ask(guest, 10, Verb::share, "a/", "2");
+    ask(guest, 11, Verb::share, "a/b/", "2");
+  }
+  ask(1, 12, Verb::set, "a/b/key", "value");
+  service_.leave(1);
+  service_.leave(2);
+  EXPECT_EQ(keys(), std::vector<std::string>());
+}
+
+TEST_F(AStoreService, DeletesSharedKeysWhoseCounterIsNone) {
+  ask(1, 10, Verb::set, "tutti/left/4/job/", "9223372036854775807");
+  ask(1, 11, Verb::share, "job/", "1");
+  service_.leave(1);
+  EXPECT_EQ(keys(), std::vector<std::string>());
+}
+
+TEST_F(AStoreService, LetsAClientComeBackThatGaveUpBeforeItWasAnswered) {
+  service_.enter(1, 111, kReturns);
+  service_.leave(1);
+  EXPECT_FALSE(service_.has_parted_with(111));
+  service_.enter(2, 111, kReturns);
+  ask(2, 10, Verb::set, "key", "value");
+  service_.leave(2);
+  EXPECT_TRUE(service_.has_parted_with(111));
 }
 
 TEST_F(AStoreService, KnowsWithWhomItHasParted) {
