@@ -172,10 +172,11 @@ TEST_F(Stalls, NothingIsToldWhereThatIsNotWanted) {
   });
 }
 
-// The lowest rank would report, but it is stopped, so the next rank does.
+// The lowest rank would report, but it is stopped, so the next rank does, or on a busy machine the
+// last one.
 TEST(StallProcesses, AFrozenRankIsToldByAnother) {
   const int port = unused_port();
-  Sign one_has_reported;
+  Sign reported_or_failed;
   Processes ranks(3, [&](int rank) {
     set_environment(rank, 3, port);
     Config config = quick_config();
@@ -183,19 +184,24 @@ TEST(StallProcesses, AFrozenRankIsToldByAnother) {
     std::string reported;
     config.log_sink = [&](LogLevel, std::string_view line) {
       reported += line;
-      if (rank == 1 && line.find("operation #1") != line.npos) one_has_reported.give();
+      if (rank != 0 && line.find("operation #1") != line.npos) reported_or_failed.give();
     };
-    Communicator comm = Communicator::from_env(config);
-    comm.barrier();
-    if (rank == 0) raise(SIGSTOP);
-    comm.barrier();
-    if (rank == 1) throw std::runtime_error(reported);
+    try {
+      Communicator comm = Communicator::from_env(config);
+      comm.barrier();
+      if (rank == 0) raise(SIGSTOP);
+      comm.barrier();
+    } catch (...) {
+      reported_or_failed.give();
+      throw;
+    }
+    if (rank != 0 && !reported.empty()) throw std::runtime_error(reported);
   });
-  one_has_reported.wait();
+  reported_or_failed.wait();
   ranks.signal(0, SIGCONT);
-  EXPECT_THAT(ranks.outcome(1),
-              AllOf(HasSubstr("operation #1 barrier"), HasSubstr("rank 0 has not called it")));
-  EXPECT_THAT(ranks.outcome(2), IsEmpty());
+  EXPECT_THAT(
+      ranks.outcome(1) + ranks.outcome(2),
+      AllOf(HasSubstr("operation #1 barrier"), HasSubstr("rank 0"), HasSubstr("not called it")));
 }
 
 }  // namespace
