@@ -23,8 +23,8 @@ inline constexpr std::uint32_t kStoreVersion = 5;
 /// by.
 inline constexpr std::string_view kStandbyKey = "tutti/standby/";
 
-/// With the length of a shared prefix, a slash and the prefix behind it, the key that counts those
-/// who shared it and have left.
+/// Begins the key that counts those who shared a prefix and have left. The length of the prefix, a
+/// slash and the prefix follow.
 inline constexpr std::string_view kLeftKey = "tutti/left/";
 
 /// A Greeting says these things of its sender, as bits of `Greeting::flags`.
@@ -35,7 +35,7 @@ enum GreetingFlag : std::uint32_t {
   kIdle = 8,        ///< The process is no rank of the job yet, see Verb::be_rank.
 };
 
-/// The most bytes that encode_keys() writes for the keys of one `get`.
+/// Limits the bytes that encode_keys() writes for the keys of one `get`.
 inline constexpr std::size_t kMaxEncodedKeysBytes = 4 << 10;
 
 /// Writes each key, of kMaxKeyBytes at most, behind its length in two bytes.

@@ -39,7 +39,7 @@ class StoreClient {
                    const Patience& patience);
   /// Store::set_when_gone(), at this server and at those to which the client goes after it.
   void set_when_gone(std::string_view key, std::string_view value, Store::Deadline deadline);
-  /// Store::share(), at this server and at those to which the client goes after it.
+  /// Does what Store::share() does, at this server and at those to which the client goes after it.
   void share(std::string_view prefix, int sharers);
   /// The process is a rank from now on, see Verb::be_rank.
   void be_rank(Store::Deadline deadline);

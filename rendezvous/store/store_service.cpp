@@ -158,7 +158,7 @@ void StoreService::set_when_gone(int client, const Request& request, std::string
   reply(client, request.id, {});
 }
 
-// What cannot be taken is not heeded, since nobody waits for an answer.
+// Drops a request that it cannot take, since nobody waits for an answer.
 void StoreService::share(int client, std::string_view prefix, std::string_view sharers) {
   const auto count = parse_number<std::int64_t>(sharers);
   auto& all = shared_[client];

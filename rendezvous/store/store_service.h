@@ -80,14 +80,13 @@ class StoreService {
   /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
-  /// Whether a server has parted with the client of this identity, so that it cannot come back.
-  /// Only the last thousand are known.
+  /// Returns whether a server has parted with the client of this identity, so that it cannot come
+  /// back. Only the last thousand are known.
   bool has_parted_with(std::uint64_t identity) const;
   /// Drops all waiting requests and the answers of `client`, sets the keys that it has asked for,
-  /// and deletes those that it was the last to share. A client that has come back and requested
-  /// nothing may come back again, and its answers are kept: it may have given up before it was
-  /// answered. Where there is no memory for these it throws,
-  /// and is to be called again.
+  /// and deletes those that it was the last to share. Where there is no memory for these it throws,
+  /// and is to be called again. A client that has come back and requested nothing may come back
+  /// again, and its answers are kept: it may have given up before it was answered.
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
@@ -135,7 +134,7 @@ class StoreService {
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
   std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key in `unless`
   std::map<int, std::map<std::string, std::string, std::less<>>> when_gone_;  // of each client
-  // Of each client, by prefix: the number of clients that share the keys.
+  // Holds for each client, by prefix, the number of clients that share the keys.
   std::map<int, std::map<std::string, std::int64_t>> shared_;
 };
 

@@ -1,4 +1,4 @@
-// A path to a server on this machine that delays what it carries, as a long distance does.
+// Delays what it carries to a server on this machine, as a long distance does.
 #pragma once
 
 #include <arpa/inet.h>

@@ -132,7 +132,7 @@ TEST_P(PoorMemory, OfSomeTimeEndsNoServer) {
   EXPECT_GT(points, 0);
 }
 
-// A client that goes to the server's successor where it has lost the server.
+// Joins as a client that goes to the server's successor where it has lost the server.
 std::shared_ptr<SocketStore> join_to_stay(const JobAddress& job, int rank) {
   rendezvous::Way way{job, rank, 900};
   Log log(LogLevel::error, {});

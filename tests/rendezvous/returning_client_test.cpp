@@ -22,7 +22,7 @@ namespace {
 using rendezvous::ServerLoop;
 using rendezvous::Standing;
 
-/// A server in a thread, which ends at once, without lingering, as that of a killed process does.
+/// Runs a server in a thread. It ends at once, without lingering, as that of a killed process does.
 class Served {
  public:
   Served(const JobAddress& job, std::vector<Listener> listeners, Standing standing) {

@@ -1,4 +1,4 @@
-// The ports that a ticket's store opens.
+// Looks at the ports that a ticket's store opens.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -186,7 +186,7 @@ TEST(StoreTicket, OfAKnownAddressIsNamedByIt) {
   }
 }
 
-// A store that processes reach through a slow path alone.
+// Serves a store that processes reach through a slow path alone.
 struct FarStore {
   explicit FarStore(test::SlowPath::Clock::duration delay)
       : its(*decode_ticket(serve_store(on_loopback()))), path(its.port, delay) {

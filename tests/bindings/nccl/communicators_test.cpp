@@ -302,7 +302,7 @@ TEST(NcclCommunicators, LeaveNoKeysInAStoreThatStays) {
   EXPECT_EQ(store->add("nccl of 2/rank 1", 0, soon()), 1) << "the next one has another number";
 }
 
-// An id that leads to its store through a slow path alone.
+// Makes an id that leads to its store through a slow path alone.
 struct FarId {
   explicit FarId(SlowPath::Clock::duration delay) {
     ncclGetUniqueId(&id);
@@ -315,7 +315,7 @@ struct FarId {
     id.internal[kServerAt] ^= 1;
   }
 
-  // Where rendezvous/store/ticket.h has these, behind the first 8 bytes.
+  // They lie behind the first 8 bytes, see rendezvous/store/ticket.h.
   static constexpr std::size_t kFlagsAt = 9, kServerAt = 10, kPortAt = 34;
   ncclUniqueId id{};
   std::optional<SlowPath> path;
