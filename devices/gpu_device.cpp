@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +22,17 @@ std::string text_of(const cuda::Uuid& uuid) {
   std::string text;
   for (const std::byte byte : uuid) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
   return text;
+}
+
+/// The GPUs that are open. The list belongs to the process.
+struct OpenGpus {
+  sync::Mutex mutex;
+  std::vector<std::weak_ptr<GpuDevice>> gpus;
+};
+
+OpenGpus& open_gpus() {
+  static OpenGpus& gpus = *new OpenGpus();
+  return gpus;
 }
 
 }  // namespace
@@ -48,7 +58,31 @@ void HostPins::unpin(const cuda::KernelDriver& driver, void* memory) noexcept {
   counts_.erase(found);
 }
 
-GpuDevice::GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image)
+std::shared_ptr<GpuDevice> GpuDevice::open(int ordinal, bool wrap,
+                                           std::span<const std::byte> image) {
+  std::shared_ptr<GpuDevice> fresh(new GpuDevice(ordinal, wrap));
+  OpenGpus& open = open_gpus();
+  {
+    const std::lock_guard lock(open.mutex);
+    std::erase_if(open.gpus, [](const auto& each) { return each.expired(); });
+    for (const auto& each : open.gpus)
+      if (auto gpu = each.lock(); gpu != nullptr &&
+                                  gpu->context_number_ == fresh->context_number_ &&
+                                  gpu->process_ == fresh->process_)
+        return gpu;
+  }
+  fresh->load(image);  // No lock is held: the driver may wait for kernels of other ranks.
+  const std::lock_guard lock(open.mutex);
+  open.gpus.push_back(fresh);
+  return fresh;
+}
+
+void GpuDevice::keep_loaded(const std::shared_ptr<GpuDevice>& gpu) noexcept {
+  const std::lock_guard lock(gpu->mutex_);
+  gpu->self_ = gpu;
+}
+
+GpuDevice::GpuDevice(int ordinal, bool wrap)
     : driver_(cuda::KernelDriver::load()), process_(getpid()) {
   cuda::check(*driver_, driver_->initialize(0), "the start of the CUDA driver");
   int count = 0;
@@ -66,13 +100,9 @@ GpuDevice::GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image)
   cuda::check(*driver_, driver_->device_uuid(&uuid, device_), "a GPU's name");
   uuid_ = text_of(uuid);
   cuda::check(*driver_, driver_->retain_context(&context_, device_), "a GPU's context");
-  try {
-    cuda::check(*driver_, driver_->context_number(context_, &context_number_), "a GPU's context");
-    load(image);
-  } catch (...) {
-    driver_->release_context(device_);
-    throw;
-  }
+  const cuda::Result result = driver_->context_number(context_, &context_number_);
+  if (result != cuda::kSuccess) driver_->release_context(device_);
+  cuda::check(*driver_, result, "a GPU's context");
 }
 
 void GpuDevice::load(std::span<const std::byte> image) {
@@ -85,12 +115,14 @@ void GpuDevice::load(std::span<const std::byte> image) {
 }
 
 GpuDevice::~GpuDevice() {
-  if (getpid() != process_ || kept_.load(std::memory_order_relaxed)) return;
+  if (getpid() != process_) return;
   try {
-    const Current current(*this);
-    release();
-    // Peers may still write memory that was exported, which then keeps the context.
-    if (!GpuExports::of_process().trim(*this)) return;
+    if (module_ != nullptr) {
+      const Current current(*this);
+      release();
+      // Peers may still write memory that was exported, which then keeps the context.
+      if (!GpuExports::of_process().trim(*this)) return;
+    }
   } catch (const Error&) {  // The program has destroyed the context, and the memory with it.
   }
   driver_->release_context(device_);
@@ -99,7 +131,7 @@ GpuDevice::~GpuDevice() {
 void GpuDevice::release() noexcept {
   for (const Block& block : unused_[0]) driver_->free(cuda::address_of(block.memory));
   for (const Block& block : unused_[1]) driver_->free_host(block.memory);
-  if (module_ != nullptr) driver_->unload_module(module_);
+  driver_->unload_module(module_);
 }
 
 cuda::Function GpuDevice::kernel(const std::string& name) const {
@@ -149,22 +181,6 @@ void GpuDevice::give_back(Kind kind, const Block& block) noexcept {
   if (block.memory == nullptr) return;
   const std::lock_guard lock(mutex_);
   unused_[static_cast<std::size_t>(kind)].push_back(block);
-}
-
-std::byte* GpuDevice::take_words(std::size_t bytes) {
-  assert(bytes <= kLeastBlock && bytes % 64 == 0);
-  {
-    const std::lock_guard lock(mutex_);
-    if (bytes <= words_.bytes) {
-      words_.bytes -= bytes;
-      return std::exchange(words_.memory, words_.memory + bytes);
-    }
-  }
-  const Block fresh = take(Kind::pinned, kLeastBlock);
-  std::memset(fresh.memory, 0, fresh.bytes);
-  const std::lock_guard lock(mutex_);
-  words_ = {fresh.memory + bytes, fresh.bytes - bytes};
-  return fresh.memory;
 }
 
 void GpuDevice::upload(void* to, const void* from, std::size_t bytes, cuda::Stream stream) const {

@@ -37,9 +37,9 @@ class HostPins {
   std::map<void*, int> counts_;  // guarded by mutex_: how often each area is pinned
 };
 
-/// A GPU that is open. Memory that it hands out is kept for later uses when it is given back, and
-/// freed with the last use of the GPU, because freeing memory makes the driver wait for everything
-/// that is under way on the GPU. Thread-safe.
+/// A GPU that is open, once for all communicators of the process. Memory that it hands out is kept
+/// for later uses when it is given back, and freed with the last use of the GPU, because freeing
+/// memory makes the driver wait for everything that is under way on the GPU. Thread-safe.
 class GpuDevice {
  public:
   /// Memory of the GPU, or pinned memory of the host.
@@ -50,9 +50,10 @@ class GpuDevice {
   enum class Kind { device, pinned };
 
   /// Opens GPU `ordinal`, or ordinal modulo the number of GPUs if `wrap` is true, and loads
-  /// `image`, which holds its kernels. Throws `unavailable` where there is no driver, no such GPU,
-  /// or where the driver takes no kernel of the image.
-  GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image);
+  /// `image`, which holds its kernels; returns the one that is open already, if there is one in the
+  /// same context. Throws `unavailable` where there is no driver, no such GPU, or where the driver
+  /// takes no kernel of the image.
+  static std::shared_ptr<GpuDevice> open(int ordinal, bool wrap, std::span<const std::byte> image);
   ~GpuDevice();
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
@@ -73,12 +74,9 @@ class GpuDevice {
   /// Throws `unavailable` if there is not enough memory.
   Block take(Kind kind, std::size_t bytes);
   void give_back(Kind kind, const Block& block) noexcept;
-  /// Returns pinned words, set to 0, which are never freed and never handed out again: a stream may
-  /// wait for such a word when everything else of its user is gone. The context is current.
-  std::byte* take_words(std::size_t bytes);
-  /// Says that streams of the program may still have kernels of this GPU to launch: then nothing is
-  /// freed or unloaded at the end.
-  void keep_loaded() noexcept { kept_.store(true, std::memory_order_relaxed); }
+  /// Keeps the GPU open as long as the process lives, since streams of the program may still have
+  /// kernels of it to launch.
+  static void keep_loaded(const std::shared_ptr<GpuDevice>& gpu) noexcept;
   /// Copies to the GPU's memory on `stream`, and returns when that is done. The context is current.
   void upload(void* to, const void* from, std::size_t bytes, cuda::Stream stream) const;
   /// Copies from the GPU's memory, and returns when that is done. The context is current.
@@ -108,6 +106,7 @@ class GpuDevice {
   };
 
  private:
+  GpuDevice(int ordinal, bool wrap);
   void load(std::span<const std::byte> image);
   std::byte* allocate(Kind kind, std::size_t bytes) const;
   void* mapped(void* host) const;
@@ -126,8 +125,7 @@ class GpuDevice {
   // back never allocates.
   std::array<std::size_t, 2> blocks_{};
   std::array<std::vector<Block>, 2> unused_;
-  sync::Atomic<bool> kept_{false};
-  Block words_;  // guarded by mutex_: what is left for take_words()
+  std::shared_ptr<GpuDevice> self_;  // guarded by mutex_: not null once keep_loaded() was called
   sync::Atomic<std::size_t> bytes_{0};
 };
 

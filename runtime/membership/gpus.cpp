@@ -22,7 +22,7 @@ std::shared_ptr<GpuDevice> open_gpu(const Config& config, int rank) {
   const bool by_rank = config.device == "rank";
   const int ordinal = by_rank ? rank : parse_number<int>(config.device).value_or(0);
   try {
-    return std::make_shared<GpuDevice>(ordinal, by_rank, device::kernels());
+    return GpuDevice::open(ordinal, by_rank, device::kernels());
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("TUTTI_DEVICE (Config::device) is {}: {}", config.device,
                                           error.what()));

@@ -20,9 +20,9 @@ class Exports : public testing::Test {
   /// Does something with the GPU while it is open and its context is current.
   template <typename Use>
   static auto with_gpu(Use&& use) {
-    const GpuDevice gpu(kOrdinal, false, device::kernels());
-    const GpuDevice::Current current(gpu);
-    return use(gpu);
+    const auto gpu = GpuDevice::open(kOrdinal, false, device::kernels());
+    const GpuDevice::Current current(*gpu);
+    return use(*gpu);
   }
   static std::byte* take_and_give_back(Peer peer) {
     return with_gpu([&](const GpuDevice& gpu) {

@@ -145,6 +145,50 @@ TEST(DeviceMeetings, TheRanksThatAreLeftKeepTheirGpusAndTheirBuffers) {
               Each(IsEmpty()));
 }
 
+// Makes two ranks, has each make three calls on a stream, and ends them.
+void make_call_and_end(bool by_abort) {
+  EXPECT_THAT(run_ranks(2, by_rank("shm"),
+                        [by_abort](Communicator& comm) {
+                          const GpuContext context(comm.device());
+                          const GpuStream stream;
+                          const GpuBuffer<int> data(1000, 1);
+                          std::vector<Work> works;
+                          for (int call = 0; call < 3; ++call)
+                            works.push_back(comm.all_reduce_async(data.data(), data.data(), 1000,
+                                                                  DataType::int32, Op::sum,
+                                                                  {.stream = stream.handle()}));
+                          if (by_abort) {
+                            comm.abort("enough");
+                            for (Work& work : works) outcome_of([&] { work.wait(); });
+                            return;
+                          }
+                          for (Work& work : works) work.wait();
+                          EXPECT_THAT(data.read(), Each(8));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST(DeviceMeetings, CommunicatorsOfWhichNoOtherIsThereLeaveNoMemory) {
+  const GpuContext first(0), second(1);  // The program keeps the contexts.
+  std::size_t after_some = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    make_call_and_end(false);
+    if (turn == 3) after_some = allocations();
+  }
+  EXPECT_LE(allocations(), after_some);
+}
+
+TEST(DeviceMeetings, CommunicatorsThatAreAbortedLeaveTheCountsOfTheirBlocksAlone) {
+  constexpr std::size_t kTurns = 20, kRanks = 2;
+  const GpuContext first(0), second(1);
+  make_call_and_end(true);
+  const std::size_t before = allocations();
+  for (std::size_t turn = 0; turn < kTurns; ++turn) make_call_and_end(true);
+  constexpr std::size_t kPagesOfWords = (kTurns * kRanks + 15) / 16;
+  EXPECT_LE(allocations(), before + kTurns * kRanks + kPagesOfWords);
+  make_call_and_end(false);
+}
+
 TEST(DeviceMeetings, ADeadlineNamesOnlyRanksThatHaveNotAnswered) {
   std::atomic<bool> over{false};
   EXPECT_THAT(run_ranks(4, by_rank("auto"),

@@ -20,8 +20,7 @@ constexpr unsigned kThreads = 256;
 // A block that has looked so often for what it waits for ends, after some milliseconds.
 constexpr std::uint32_t kPatience = 4096;
 
-constexpr std::size_t kWordsBytes = 256;
-static_assert(sizeof(device::Control) + sizeof(std::uint64_t) <= kWordsBytes);
+static_assert(sizeof(device::Control) + sizeof(std::uint64_t) <= GpuWords::kBytes);
 
 std::uint64_t seen(std::uint64_t& word) noexcept {
   return std::atomic_ref(word).load(std::memory_order_acquire);
@@ -43,8 +42,10 @@ DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& rec
       driver_(gpu_->driver()),
       ends_(*gpu_, settings) {
   const GpuDevice::Current current(*gpu_);
-  std::byte* const words = gpu_->take_words(kWordsBytes);
-  control_ = reinterpret_cast<device::Control*>(words);
+  words_ = GpuWords::of_process().take(*gpu_);
+  control_ = reinterpret_cast<device::Control*>(words_.memory);
+  issued_ = words_.reached;
+  launches_.store(words_.reached, std::memory_order_relaxed);
   int least = 0, greatest = 0;
   cuda::check(driver_, driver_.stream_priorities(&least, &greatest), "the priorities of streams");
   cuda::check(driver_, driver_.create_stream(&own_, cuda::kStreamNonBlocking, greatest),
@@ -54,7 +55,8 @@ DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& rec
   awaited_ = gpu_->take(GpuDevice::Kind::pinned, device::kMostBlocks * sizeof(std::int32_t));
   std::fill_n(reinterpret_cast<std::int32_t*>(awaited_.memory), device::kMostBlocks, -1);
   control_on_gpu_ = gpu_->address_of(control_);
-  forks_on_gpu_ = gpu_->address_of(reinterpret_cast<std::uint64_t*>(words + sizeof *control_));
+  forks_on_gpu_ =
+      gpu_->address_of(reinterpret_cast<std::uint64_t*>(words_.memory + sizeof *control_));
   awaited_on_gpu_ = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
   counts_ = gpu_->take(GpuDevice::Kind::device, sizeof(device::Counts));
   const device::Counts none{};
@@ -77,12 +79,21 @@ DeviceEngine::~DeviceEngine() {
     stopped_ = true;
   }
   if (stopped_) {
-    gpu_->keep_loaded();
+    GpuDevice::keep_loaded(gpu_);
   } else {
     gpu_->give_back(GpuDevice::Kind::device, counts_);
+    give_back_words();
   }
   gpu_->give_back(GpuDevice::Kind::pinned, awaited_);
   for (const GpuDevice::Block& block : scratch_) gpu_->give_back(GpuDevice::Kind::device, block);
+}
+
+// All calls are done, so that streams that still wait for one find at the next user's numbers, too,
+// that it is.
+void DeviceEngine::give_back_words() noexcept {
+  words_.reached = std::max(issued_, launches_.load(std::memory_order_relaxed));
+  std::atomic_ref(control_->done).store(words_.reached, std::memory_order_release);
+  GpuWords::of_process().give_back(*gpu_, words_);
 }
 
 std::shared_ptr<BoundProgram> DeviceEngine::bind(std::vector<Program> stripes) {
@@ -133,7 +144,7 @@ void DeviceEngine::prepare(DeviceCall& call, BoundProgram& bound, const CallBuff
   record.ticket = ++issued_;
   record.run = ++program.runs;
   record.patience = kPatience;
-  record.operation = static_cast<std::uint32_t>(issued_ - 1);
+  record.operation = static_cast<std::uint32_t>(issued_ - words_.reached - 1);
   record.fingerprint = blocks == nullptr ? stripe.fingerprint : blocks->fingerprint;
   record.pair_mask = call.signature.lengths == kPairLengths ? ~std::uint32_t{0} : 0;
   if (buffers.extras != nullptr && buffers.extras->premultiplier != nullptr)

@@ -10,6 +10,7 @@
 
 #include "common/sync.h"
 #include "devices/gpu_device.h"
+#include "devices/gpu_words.h"
 #include "runtime/engine/device/device_program.h"
 #include "runtime/engine/engine.h"
 
@@ -70,11 +71,13 @@ class DeviceEngine final : public Engine {
   void forget_awaited() noexcept;
   bool is_quiet() const;
   void await_quiet() noexcept;
+  void give_back_words() noexcept;
 
   const std::shared_ptr<GpuDevice> gpu_;
   const cuda::KernelDriver& driver_;
   device::Ends ends_;
-  device::Control* control_ = nullptr;  // words in pinned memory that are never freed
+  GpuWords::Words words_;
+  device::Control* control_ = nullptr;  // in words_
   // The GPU finds words at these addresses, by which the host does not read them: those of
   // control_, and the ticket up to which a stream has come that runs calls apart.
   device::Control* control_on_gpu_ = nullptr;
