@@ -62,6 +62,7 @@ constexpr unsigned kSimulationMagic = 0x74685283;  // of NCCL_SIM_INFO_INITIALIZ
 constexpr int kVersion = 23203;                    // NCCL_VERSION_CODE
 constexpr int kNoColor = -1;                       // NCCL_SPLIT_NOCOLOR
 constexpr int kShrinkAbort = 1;                    // NCCL_SHRINK_ABORT
+constexpr int kWindowFlags = 3;  // NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING
 
 /// Each struct that a program initialises begins with its size, a magic number and the version of
 /// the header. Fields are only appended.

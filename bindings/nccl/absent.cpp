@@ -24,10 +24,7 @@ using namespace tutti::nccl;
 #define NCCL_ABSENT(name, instead) \
   NCCL_FUNCTION(ncclResult_t, name) { return absent(#name, instead); }
 
-#define NCCL_NO_WINDOWS "it has no windows; collectives take any memory"
-NCCL_ABSENT(ncclCommWindowRegister, NCCL_NO_WINDOWS)
-NCCL_ABSENT(ncclCommWindowDeregister, NCCL_NO_WINDOWS)
-NCCL_ABSENT(ncclWinGetUserPtr, NCCL_NO_WINDOWS)
+#define NCCL_NO_WINDOWS "the program's kernels reach no windows of other ranks"
 NCCL_ABSENT(ncclGetLsaMultimemDevicePointer, NCCL_NO_WINDOWS)
 NCCL_ABSENT(ncclGetMultimemDevicePointer, NCCL_NO_WINDOWS)
 NCCL_ABSENT(ncclGetLsaDevicePointer, NCCL_NO_WINDOWS)

@@ -56,6 +56,7 @@ ncclResult_t call(const std::shared_ptr<ncclComm>& owner, const void* buffer, cu
   ncclComm& comm = *owner;
   const bool on_host = is_for_host(comm, buffer, stream);
   options.stream = named(comm, buffer, stream, on_host);
+  const WithContext context(on_host ? nullptr : comm.gpu, comm.device);
   ThreadGroup& group = thread_group();
   const Calling calling(comm);
   Communicator& its = calling.communicator();
@@ -97,13 +98,17 @@ CallOptions options_of(const ncclCollConfig_t* config, Collective what) {
 
 // Checks the arguments that all collectives have, and holds what tells where the call goes.
 struct Call {
-  Call(ncclComm_t handle, ncclDataType_t nccl_type, cudaStream_t its_stream,
+  Call(ncclComm_t handle, std::size_t count, ncclDataType_t nccl_type, cudaStream_t its_stream,
        const ncclCollConfig_t* config, Collective what)
       : owner(ready(handle)),
         comm(*owner),
         type(type_of(nccl_type)),
         stream(its_stream),
-        options(options_of(config, what)) {}
+        options(options_of(config, what)) {
+    constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
+    require(count < kMost / size_of(type) / static_cast<std::size_t>(comm.size),
+            "the count is more than memory can hold");
+  }
 
   const std::shared_ptr<ncclComm> owner;
   ncclComm& comm;
@@ -116,7 +121,7 @@ using Config = const ncclCollConfig_t*;
 
 ncclResult_t all_reduce(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::all_reduce);
+  Call its(comm, count, type, stream, config, Collective::all_reduce);
   require_buffer(send, count);
   require_buffer(recv, count);
   const Reduction reduction(its.comm, op, type, stream, its.options);
@@ -126,7 +131,7 @@ ncclResult_t all_reduce(const void* send, void* recv, std::size_t count, ncclDat
 
 ncclResult_t reduce(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                     ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::reduce);
+  Call its(comm, count, type, stream, config, Collective::reduce);
   require_rank(its.comm, root, "the root is not a rank of the communicator");
   require_buffer(send, count);
   if (its.comm.rank == root) require_buffer(recv, count);
@@ -135,21 +140,14 @@ ncclResult_t reduce(const void* send, void* recv, std::size_t count, ncclDataTyp
               count, its.type, reduction.op(), root);
 }
 
-// Throws unless a program can have a buffer of so many elements.
-std::size_t bytes_of(std::size_t count, DataType type) {
-  constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
-  require(count < kMost / size_of(type), "the count is more than memory can hold");
-  return count * size_of(type);
-}
-
 // The root's input goes to its output first, in the order of the stream, and from there to the
 // others.
 ncclResult_t broadcast(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                        int root, ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::broadcast);
+  Call its(comm, count, type, stream, config, Collective::broadcast);
   require_rank(its.comm, root, "the root is not a rank of the communicator");
   require_buffer(recv, count);
-  const std::size_t bytes = bytes_of(count, its.type);
+  const std::size_t bytes = count * size_of(its.type);
   Before before;
   if (its.comm.rank == root && send != recv && count > 0) {
     require_buffer(send, count);
@@ -171,7 +169,7 @@ ncclResult_t broadcast(const void* send, void* recv, std::size_t count, ncclData
 
 ncclResult_t all_gather(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                         ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::all_gather);
+  Call its(comm, count, type, stream, config, Collective::all_gather);
   require_buffer(send, count);
   require_buffer(recv, count);
   return call(its.owner, send, stream, its.options, {}, &C::all_gather, &C::all_gather_async, send,
@@ -180,7 +178,7 @@ ncclResult_t all_gather(const void* send, void* recv, std::size_t count, ncclDat
 
 ncclResult_t reduce_scatter(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::reduce_scatter);
+  Call its(comm, count, type, stream, config, Collective::reduce_scatter);
   require_buffer(send, count);
   require_buffer(recv, count);
   const Reduction reduction(its.comm, op, type, stream, its.options);
@@ -190,7 +188,7 @@ ncclResult_t reduce_scatter(const void* send, void* recv, std::size_t count, ncc
 
 ncclResult_t all_to_all(const void* send, void* recv, std::size_t count, ncclDataType_t type,
                         ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::all_to_all);
+  Call its(comm, count, type, stream, config, Collective::all_to_all);
   require_buffer(send, count);
   require_buffer(recv, count);
   return call(its.owner, send, stream, its.options, {}, &C::all_to_all, &C::all_to_all_async, send,
@@ -199,7 +197,7 @@ ncclResult_t all_to_all(const void* send, void* recv, std::size_t count, ncclDat
 
 ncclResult_t gather(const void* send, void* recv, std::size_t count, ncclDataType_t type, int root,
                     ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::gather);
+  Call its(comm, count, type, stream, config, Collective::gather);
   require_rank(its.comm, root, "the root is not a rank of the communicator");
   require_buffer(send, count);
   if (its.comm.rank == root) require_buffer(recv, count);
@@ -209,7 +207,7 @@ ncclResult_t gather(const void* send, void* recv, std::size_t count, ncclDataTyp
 
 ncclResult_t scatter(const void* send, void* recv, std::size_t count, ncclDataType_t type, int root,
                      ncclComm_t comm, cudaStream_t stream, Config config) {
-  Call its(comm, type, stream, config, Collective::scatter);
+  Call its(comm, count, type, stream, config, Collective::scatter);
   require_rank(its.comm, root, "the root is not a rank of the communicator");
   if (its.comm.rank == root) require_buffer(send, count);
   require_buffer(recv, count);
@@ -269,7 +267,7 @@ NCCL_FUNCTION(ncclResult_t, ncclBcast, void* buffer, size_t count, ncclDataType_
 NCCL_FUNCTION(ncclResult_t, ncclSend, const void* buffer, size_t count, ncclDataType_t type,
               int peer, ncclComm_t comm, cudaStream_t stream) {
   return in_group([&] {
-    Call its(comm, type, stream, nullptr, {});
+    Call its(comm, count, type, stream, nullptr, {});
     require_rank(its.comm, peer, "the peer is not a rank of the communicator");
     require_buffer(buffer, count);
     return call(its.owner, buffer, stream, its.options, {}, &C::send, &C::send_async, buffer, count,
@@ -280,7 +278,7 @@ NCCL_FUNCTION(ncclResult_t, ncclSend, const void* buffer, size_t count, ncclData
 NCCL_FUNCTION(ncclResult_t, ncclRecv, void* buffer, size_t count, ncclDataType_t type, int peer,
               ncclComm_t comm, cudaStream_t stream) {
   return in_group([&] {
-    Call its(comm, type, stream, nullptr, {});
+    Call its(comm, count, type, stream, nullptr, {});
     require_rank(its.comm, peer, "the peer is not a rank of the communicator");
     require_buffer(buffer, count);
     return call<tutti::Received>(its.owner, buffer, stream, its.options, {}, &C::recv,

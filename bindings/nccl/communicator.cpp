@@ -125,17 +125,25 @@ void finish_calls(ncclComm& comm) {
   for (Kept& call : calls) call.work.wait();
 }
 
-std::thread make_in_thread(ncclComm& comm, Make make) noexcept {
-  const int turn = take_turn(comm);
+std::thread make_in_thread(std::shared_ptr<ncclComm> comm, Make make) noexcept {
+  const int turn = take_turn(*comm);
   try {
-    return std::thread([&comm, turn, make = std::move(make)] { make_now(comm, turn, make); });
+    return std::thread([comm, turn, make = std::move(make)] { make_now(*comm, turn, make); });
   } catch (const std::exception& error) {
     const std::string why = error.what();
-    make_now(comm, turn, [&why](ncclComm&) {
+    make_now(*comm, turn, [&why](ncclComm&) {
       throw Failure(ncclSystemError, "no thread makes the communicator: " + why);
     });
     return {};
   }
+}
+
+bool make_later(const std::shared_ptr<ncclComm>& comm, Make make) noexcept {
+  const std::shared_ptr<ncclComm> owner = comm->is_unseen ? parent_of(*comm) : comm;
+  std::thread thread = make_in_thread(comm, std::move(make));
+  const bool has_thread = thread.joinable();
+  set_job(*owner, std::move(thread));
+  return has_thread;
 }
 
 void set_job(ncclComm& comm, std::thread job) noexcept {
@@ -148,18 +156,18 @@ void set_job(ncclComm& comm, std::thread job) noexcept {
 
 ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Make make) {
   ThreadGroup& group = thread_group();
+  const bool blocking = comm->settings.blocking;
+  if (!comm->is_unseen && (group.is_open() || !blocking)) publish(comm, place);
   if (group.is_open()) {
-    publish(comm, place);
     group.add({comm, place, std::move(make)});
     return ncclSuccess;
   }
-  if (comm->settings.blocking) {
+  if (blocking) {
     const ncclResult_t result = make_now(*comm, take_turn(*comm), make);
     if (comm->is_made) publish(comm, place);
     return result;
   }
-  publish(comm, place);
-  set_job(*comm, make_in_thread(*comm, std::move(make)));
+  make_later(comm, std::move(make));
   return ncclInProgress;
 }
 

@@ -38,6 +38,13 @@ struct Kept {
   bool on_host;  ///< It has a host buffer, so that the program asks for its end.
 };
 
+/// A buffer that the program has registered. The address of this object is the handle.
+struct Registered {
+  void* buffer;
+  bool is_window;
+  std::optional<tutti::RegisteredMemory> memory;  ///< A buffer in the memory of a GPU needs none.
+};
+
 }  // namespace tutti::nccl
 
 /// Represents a communicator, which is made already or is still being made. The process owns it by
@@ -70,6 +77,10 @@ struct ncclComm {
   std::atomic<bool> begun{false};    ///< A thread has begun to make it.
   std::atomic<bool> is_made{false};  ///< `made` may be used, by abort() while `state` says no.
 
+  /// This rank gets no communicator (NCCL_SPLIT_NOCOLOR), so that there is no handle, and the
+  /// thread that takes part in the making is the parent's.
+  bool is_unseen = false;
+
   // Constant once `state` is ncclSuccess. Of a split, rank and size are known only then.
   int rank, size;
   std::shared_ptr<tutti::nccl::Part> store;
@@ -84,7 +95,7 @@ struct ncclComm {
   // Guarded by `making`.
   std::shared_ptr<ncclComm> parent;            ///< That of which this one is being made, or null.
   std::vector<std::weak_ptr<ncclComm>> parts;  ///< Those that are being made of this one.
-  std::thread job;  ///< Makes or finalizes a communicator that is not blocking.
+  std::thread job;  ///< Makes or finalizes a communicator, or takes part in making an unseen one.
 
   std::mutex calls;
   // Guarded by `calls`.
@@ -94,9 +105,7 @@ struct ncclComm {
   std::vector<tutti::nccl::PremulSum> premul_sums;  ///< ncclNumOps is the first one's number.
   std::vector<tutti::nccl::Kept> under_way;         ///< Calls that may not have ended.
   std::size_t look_at = 64;  ///< The number of them at which those that have ended are dropped.
-  /// Buffers that the program has registered. The addresses of these objects are the handles. Those
-  /// in the memory of a GPU hold nothing.
-  std::vector<std::unique_ptr<std::optional<tutti::RegisteredMemory>>> registered;
+  std::vector<std::unique_ptr<tutti::nccl::Registered>> registered;
 
  private:
   const pid_t owner_ = getpid();
@@ -132,7 +141,10 @@ using Make = std::function<void(ncclComm&)>;
 ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Make make);
 /// Starts a thread that makes the communicator. If there is none to be had, the communicator has
 /// failed, and the result has no thread.
-std::thread make_in_thread(ncclComm& comm, Make make) noexcept;
+std::thread make_in_thread(std::shared_ptr<ncclComm> comm, Make make) noexcept;
+/// Makes a communicator that is not blocking, in a thread. Returns false where make_in_thread() has
+/// none.
+bool make_later(const std::shared_ptr<ncclComm>& comm, Make make) noexcept;
 /// Gives the communicator a thread that it joins before it is freed. The one that it had has ended.
 void set_job(ncclComm& comm, std::thread job) noexcept;
 

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <mutex>
+#include <string_view>
 
 #include "bindings/nccl/process.h"
+#include "bindings/nccl/settings.h"
 
 namespace tutti::nccl {
 namespace {
@@ -22,6 +23,24 @@ Text& last_error() noexcept {
 // call.
 struct Latest {
   Text text{};
+};
+
+constexpr std::string_view kLettersOfNames = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+constexpr std::string_view kSetBy = " (set by ";  // It stands between tutti's name and NCCL's.
+
+/// Writes to a text, and leaves out what there is no room for.
+class Cut {
+ public:
+  explicit Cut(Text& text) : text_(text) {}
+  void append(std::string_view part) noexcept {
+    const std::size_t length = std::min(part.size(), text_.size() - 1 - used_);
+    std::copy_n(part.data(), length, text_.data() + used_);
+    used_ += length;
+  }
+
+ private:
+  Text& text_;
+  std::size_t used_ = 0;
 };
 
 }  // namespace
@@ -44,10 +63,23 @@ ncclResult_t result_of(ErrorKind kind) noexcept {
 }
 
 void remember(const char* message) noexcept {
-  auto& text = last_error();
-  const std::size_t length = std::min(std::strlen(message), text.size() - 1);
-  std::memmove(text.data(), message, length);
-  text[length] = '\0';
+  Text text{};
+  Cut cut(text);
+  for (std::string_view rest(message); !rest.empty();) {
+    const std::size_t at = std::min(rest.find("TUTTI_"), rest.size());
+    cut.append(rest.substr(0, at));
+    rest.remove_prefix(at);
+    const std::size_t end = std::min(rest.find_first_not_of(kLettersOfNames), rest.size());
+    const std::string_view setting = rest.substr(0, end);
+    cut.append(setting);
+    rest.remove_prefix(end);
+    const char* const name = rest.starts_with(kSetBy) ? nullptr : standing_for(setting);
+    if (name == nullptr) continue;
+    cut.append(kSetBy);
+    cut.append(name);
+    cut.append(")");
+  }
+  last_error() = text;
   auto& latest = of_process<Latest>();
   const std::lock_guard lock(latest.mutex);
   latest.value.text = text;

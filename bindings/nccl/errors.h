@@ -30,7 +30,8 @@ void require(bool condition, const char* message);
 /// ncclInternalError.
 ncclResult_t result_of(ErrorKind kind) noexcept;
 
-/// Keeps `message` for ncclGetLastError in this thread; it is cut after 2047 bytes.
+/// Keeps `message` for ncclGetLastError in this thread; it is cut after 2047 bytes. A setting of
+/// tutti in whose place the program has set an NCCL_ variable gets that name behind its own.
 void remember(const char* message) noexcept;
 /// The message that was kept last in this thread; if there is none, in the process; or "".
 const char* remembered() noexcept;

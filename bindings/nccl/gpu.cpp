@@ -103,6 +103,14 @@ class Gpu::Entered {
   const int device_;
 };
 
+WithContext::WithContext(const Gpu* gpu, int device) {
+  Context context = nullptr;
+  if (gpu == nullptr || (gpu->functions_.current(&context) == 0 && context != nullptr)) return;
+  entered_ = std::make_unique<Gpu::Entered>(gpu->functions_, device);
+}
+
+WithContext::~WithContext() = default;
+
 const Gpu* Gpu::find() {
   void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "bindings/nccl/abi.h"
@@ -36,11 +37,25 @@ class Gpu {
   void read(void* to, const void* from, std::size_t bytes, int device, cudaStream_t stream) const;
 
  private:
+  friend class WithContext;
   struct Functions;
   class Entered;
   explicit Gpu(const Functions& functions) : functions_(functions) {}
 
   const Functions& functions_;
+};
+
+/// While an object of this class exists, the thread has a current context: its own, or else the
+/// primary one of `device`. Nothing happens if `gpu` is null. Throws ncclUnhandledCudaError.
+class WithContext {
+ public:
+  WithContext(const Gpu* gpu, int device);
+  ~WithContext();
+  WithContext(const WithContext&) = delete;
+  WithContext& operator=(const WithContext&) = delete;
+
+ private:
+  std::unique_ptr<Gpu::Entered> entered_;
 };
 
 }  // namespace tutti::nccl

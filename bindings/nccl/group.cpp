@@ -50,13 +50,14 @@ ncclResult_t ThreadGroup::run_jobs() {
   std::vector<std::thread> threads;
   ncclResult_t result = ncclSuccess;
   for (Job& job : jobs) {
-    std::thread thread = make_in_thread(*job.comm, std::move(job.make));
-    const bool has_failed = !thread.joinable();
-    if (job.comm->settings.blocking)
-      threads.push_back(std::move(thread));
-    else
-      set_job(*job.comm, std::move(thread));
-    if (!has_failed || result != ncclSuccess) continue;
+    bool has_thread = true;
+    if (job.comm->settings.blocking) {
+      threads.push_back(make_in_thread(job.comm, std::move(job.make)));
+      has_thread = threads.back().joinable();
+    } else {
+      has_thread = make_later(job.comm, std::move(job.make));
+    }
+    if (has_thread || result != ncclSuccess) continue;
     result = job.comm->state;
     remember(job.comm->error.c_str());
     for (const Job& other : jobs) *other.comm->given_up = true;  // They would wait for it.
@@ -100,6 +101,7 @@ ncclResult_t ThreadGroup::run_calls() {
                     "a communicator of the group was destroyed by another thread");
     blocking = blocking && comm->settings.blocking;
   }
+  const WithContext context(communicators_.front()->gpu, communicators_.front()->device);
   for (const auto& copy : copies_) copy();
   if (communicators_.size() == 1 && waits_ && blocking) {
     group_->end();

@@ -87,6 +87,7 @@ ncclResult_t asynchronous_error(ncclComm& comm) {
     return result_of(failure->kind());
   }
   if (comm.settings.blocking) return ncclSuccess;
+  if (comm.parts_done < comm.parts_begun) return ncclInProgress;
   const std::unique_lock lock(comm.calls, std::try_to_lock);
   if (!lock.owns_lock()) return ncclInProgress;
   const bool waits =

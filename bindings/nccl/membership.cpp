@@ -38,16 +38,17 @@ std::shared_ptr<ncclComm> new_comm(Settings settings, int rank, int size,
   return std::make_shared<ncclComm>(std::move(settings), rank, size, gpu, its);
 }
 
-// Returns a communicator of ranks of `parent`, with its device. Whoever gets none has no handle by
-// which to wait, so that `waits` has the call block.
+// Returns a communicator of ranks of `parent`, with its device. A program that gets no handle waits
+// for its parent.
 std::shared_ptr<ncclComm> new_child(const std::shared_ptr<ncclComm>& parent, int rank, int size,
-                                    const ncclConfig_t* config, bool waits = false) {
+                                    const ncclConfig_t* config, bool is_unseen = false) {
   Settings settings = parent->settings;
   apply(config, settings);
-  settings.blocking = settings.blocking || waits;
+  if (is_unseen) settings.blocking = parent->settings.blocking;
   auto child =
       std::make_shared<ncclComm>(std::move(settings), rank, size, parent->gpu, parent->device);
   child->parent = parent;
+  child->is_unseen = is_unseen;
   const std::lock_guard lock(parent->making);
   std::erase_if(parent->parts, [](const auto& part) { return part.expired(); });
   parent->parts.push_back(child);

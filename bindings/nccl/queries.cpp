@@ -1,17 +1,11 @@
-// Implements the functions that ask: for versions, the numbers of a communicator, memory, and
-// parameters.
+// Implements the functions that ask for versions and for what is known of a communicator, and those
+// that set something for the process.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "bindings/nccl/communicator.h"
 #include "bindings/nccl/errors.h"
-#include "bindings/nccl/process.h"
 
 namespace tutti::nccl {
 namespace {
@@ -23,29 +17,6 @@ std::shared_ptr<const ncclComm> known(ncclComm_t comm) {
   if (state != ncclSuccess && state != ncclInProgress) throw Failure(state, its->error);
   require(its->is_made, "the communicator is still being made");
   return its;
-}
-
-// Lists the memory that ncclMemAlloc has allocated on the host.
-using HostBlocks = std::set<void*>;
-
-void* allocate_on_host(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  if (bytes > std::numeric_limits<std::size_t>::max() - kPage) throw std::bad_alloc();
-  void* const memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, bytes);
-  auto& blocks = of_process<HostBlocks>();
-  const std::lock_guard lock(blocks.mutex);
-  blocks.value.insert(memory);
-  return memory;
-}
-
-bool free_on_host(void* memory) {
-  auto& blocks = of_process<HostBlocks>();
-  const std::lock_guard lock(blocks.mutex);
-  if (blocks.value.erase(memory) == 0) return false;
-  std::free(memory);
-  return true;
 }
 
 std::uint64_t statistic(const ncclComm& comm, ncclCommMemStat_t which) {
@@ -131,59 +102,12 @@ NCCL_FUNCTION(int, ncclTeamRankToLsa, ncclComm_t, ncclTeam_t team, int rank) {
   return (rank - team.rank) * team.stride;
 }
 
-NCCL_FUNCTION(ncclResult_t, ncclMemAlloc, void** memory, size_t bytes) {
-  return guarded([&] {
-    require(memory != nullptr, "the place for the address is null");
-    *memory = nullptr;
-    if (bytes == 0) return;
-    const Gpu* const gpu = Gpu::find();
-    *memory = gpu != nullptr ? gpu->allocate(bytes) : allocate_on_host(bytes);
-  });
-}
-
-NCCL_FUNCTION(ncclResult_t, ncclMemFree, void* memory) {
-  return guarded([&] {
-    if (memory == nullptr || free_on_host(memory)) return;
-    const Gpu* const gpu = Gpu::find();
-    require(gpu != nullptr, "the memory is none of ncclMemAlloc");
-    gpu->free(memory);
-  });
-}
-
 NCCL_FUNCTION(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t which,
               uint64_t* value) {
   return guarded([&] {
     const auto its = known(comm);
     require(value != nullptr, "the place for the statistic is null");
     *value = statistic(*its, which);
-  });
-}
-
-// Network devices work with the host's memory that is registered, so that long messages to other
-// machines are not copied there.
-NCCL_FUNCTION(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void* buffer, size_t bytes,
-              void** handle) {
-  return guarded([&] {
-    const auto its = ready(comm);
-    require(buffer != nullptr && bytes > 0 && handle != nullptr,
-            "the buffer or the place for the handle is null, or the size is 0");
-    const Calling calling(*its);
-    auto registered = std::make_unique<std::optional<tutti::RegisteredMemory>>();
-    if (its->gpu == nullptr || !its->gpu->owns(buffer))
-      *registered = tutti::RegisteredMemory::of(calling.communicator(), buffer, bytes);
-    its->registered.push_back(std::move(registered));
-    *handle = its->registered.back().get();
-  });
-}
-
-NCCL_FUNCTION(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void* handle) {
-  return guarded([&] {
-    const auto its = whole(comm);
-    if (handle == nullptr) return;
-    const std::lock_guard lock(its->calls);
-    require(
-        std::erase_if(its->registered, [&](const auto& each) { return each.get() == handle; }) == 1,
-        "the handle is none of ncclCommRegister for this communicator");
   });
 }
 

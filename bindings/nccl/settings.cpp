@@ -49,6 +49,21 @@ constexpr std::array<Variable, 18> kVariables{{
     {nullptr, nullptr},
 }};
 
+// NCCL's variables, and the settings of tutti that each stands for.
+constexpr std::array<std::array<const char*, 2>, 12> kStandsFor{
+    {{"NCCL_SOCKET_IFNAME", "TUTTI_INTERFACES"},
+     {"NCCL_IB_HCA", "TUTTI_RDMA_DEVICES"},
+     {"NCCL_IB_GID_INDEX", "TUTTI_RDMA_GID_INDEX"},
+     {"NCCL_IB_TC", "TUTTI_RDMA_TRAFFIC_CLASS"},
+     {"NCCL_IB_SL", "TUTTI_RDMA_SERVICE_LEVEL"},
+     {"NCCL_IB_PKEY", "TUTTI_RDMA_PKEY_INDEX"},
+     {"NCCL_NET", "TUTTI_TRANSPORTS"},
+     {"NCCL_IB_DISABLE", "TUTTI_TRANSPORTS"},
+     {"NCCL_SHM_DISABLE", "TUTTI_TRANSPORTS"},
+     {"NCCL_P2P_DISABLE", "TUTTI_TRANSPORTS"},
+     {"NCCL_ALGO", "TUTTI_ALGORITHM"},
+     {"NCCL_DEBUG", "TUTTI_LOG_LEVEL"}}};
+
 bool has_effect(std::string_view name) {
   return std::any_of(kVariables.begin(), kVariables.end(), [&](const Variable& known) {
     return known.name != nullptr && name == known.name;
@@ -244,6 +259,15 @@ std::optional<std::string> variable(const char* name) {
   const char* const value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
+}
+
+const char* standing_for(std::string_view setting) noexcept {
+  for (const auto& [name, ours] : kStandsFor) {
+    const char* const value = std::getenv(name);
+    if (setting == ours && value != nullptr && *value != '\0' && std::getenv(ours) == nullptr)
+      return name;
+  }
+  return nullptr;
 }
 
 Settings settings_of_process() {

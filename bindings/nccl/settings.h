@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tutti/config.hpp>
 
 #include "bindings/nccl/abi.h"
@@ -31,6 +32,10 @@ void set_encryption(const ncclEncryptionConfig_t* config);
 
 /// Returns the value of an NCCL_ variable that has an effect; none if it is not set, or empty.
 std::optional<std::string> variable(const char* name);
+
+/// Returns the NCCL_ variable that the program has set in place of the setting of tutti, such as
+/// TUTTI_INTERFACES; null if there is none, or if both are set.
+const char* standing_for(std::string_view setting) noexcept;
 
 /// Describes a variable that has an effect.
 struct Variable {

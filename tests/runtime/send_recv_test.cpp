@@ -511,8 +511,9 @@ TEST(SendRecvProcesses, AKilledPeerIsReportedToWhoeverWaitsForItsMessage) {
     if (rank == 0) comm.recv(std::span(data), 1, 4);
     if (rank == 2) comm.send(std::span(data), 1, 4);
   });
-  EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: rank 0 of 3: recv(300000 x f32) from "
-                                                 "rank 1 with tag 4: rank 1 is lost")));
+  // Either finds that rank 1 is gone, or hears it from the other.
+  EXPECT_THAT(ranks.outcome(0),
+              AllOf(StartsWith("peer_lost: rank 0 of 3: "), HasSubstr("rank 1 is lost")));
   EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1 is lost")));
 }
 

@@ -39,28 +39,14 @@ call_with_null(void* function) {
 }
 
 TEST(NcclArguments, EveryFunctionThatIsNotSupportedSaysSoAndFails) {
-  for (const char* name : {"ncclCommWindowRegister",
-                           "ncclCommWindowDeregister",
-                           "ncclWinGetUserPtr",
-                           "ncclPutSignal",
-                           "ncclSignal",
-                           "ncclWaitSignal",
-                           "ncclDevCommCreate",
-                           "ncclDevCommDestroy",
-                           "ncclGetLsaMultimemDevicePointer",
-                           "ncclGetMultimemDevicePointer",
-                           "ncclGetLsaDevicePointer",
-                           "ncclGetPeerDevicePointer",
-                           "ncclGetMultimemDeviceLeInfo",
-                           "ncclGetCftDeviceLeInfo",
-                           "ncclGetPeerDeviceLeInfo",
-                           "ncclLsaBarrierCreateRequirement",
-                           "ncclGinBarrierCreateRequirement",
-                           "ncclGinInboxA2ACreateRequirement",
-                           "ncclGinOutboxCreateRequirement",
-                           "ncclLLA2ACreateRequirement",
-                           "ncclCommSuspend",
-                           "ncclCommResume"}) {
+  for (const char* name :
+       {"ncclPutSignal", "ncclSignal", "ncclWaitSignal", "ncclDevCommCreate", "ncclDevCommDestroy",
+        "ncclGetLsaMultimemDevicePointer", "ncclGetMultimemDevicePointer",
+        "ncclGetLsaDevicePointer", "ncclGetPeerDevicePointer", "ncclGetMultimemDeviceLeInfo",
+        "ncclGetCftDeviceLeInfo", "ncclGetPeerDeviceLeInfo", "ncclLsaBarrierCreateRequirement",
+        "ncclGinBarrierCreateRequirement", "ncclGinInboxA2ACreateRequirement",
+        "ncclGinOutboxCreateRequirement", "ncclLLA2ACreateRequirement", "ncclCommSuspend",
+        "ncclCommResume"}) {
     void* const function = dlsym(RTLD_DEFAULT, name);
     ASSERT_NE(function, nullptr) << name;
     EXPECT_EQ(call_with_null(function), ncclInvalidUsage) << name;
@@ -261,6 +247,37 @@ TEST(NcclArguments, MemoryIsAllocatedRegisteredAndFreed) {
             ncclInvalidArgument);
 }
 
+TEST(NcclArguments, WindowsAreBuffersThatAreRegistered) {
+  in_threads(2, [](ncclComm_t comm, int, int) {
+    std::vector<float> data(1000, 1);
+    const std::size_t bytes = data.size() * sizeof(float);
+    ncclWindow_t window = nullptr, again = nullptr;
+    void *buffer = nullptr, *handle = nullptr;
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclCommWindowRegister(comm, data.data(), bytes, &window, 1));
+    CHECK_NCCL(ncclCommWindowRegister(comm, data.data(), bytes, &again, 0));
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK_NCCL(ncclCommRegister(comm, data.data(), bytes, &handle));
+    CHECK_NCCL(ncclWinGetUserPtr(comm, window, &buffer));
+    expect_equal(buffer, static_cast<void*>(data.data()), "the window's buffer");
+    CHECK_NCCL(
+        ncclAllReduce(data.data(), data.data(), data.size(), ncclFloat32, ncclSum, comm, nullptr));
+    expect_equal(data, std::vector<float>(1000, 2), "the sum");
+    const auto refused = [](ncclResult_t result, const char* what) {
+      expect_equal(result, ncclInvalidArgument, what);
+    };
+    refused(ncclCommDeregister(comm, window), "a window as the handle of a buffer");
+    refused(ncclCommWindowDeregister(comm, static_cast<ncclWindow_t>(handle)), "the reverse");
+    CHECK_NCCL(ncclCommWindowDeregister(comm, window));
+    CHECK_NCCL(ncclCommWindowDeregister(comm, nullptr));
+    refused(ncclCommWindowDeregister(comm, window), "a window that is gone");
+    refused(ncclWinGetUserPtr(comm, window, &buffer), "its buffer");
+    refused(ncclCommWindowRegister(comm, data.data(), bytes, &window, 4), "an unknown flag");
+    refused(ncclCommWindowRegister(comm, nullptr, bytes, &window, 0), "no buffer");
+    refused(ncclCommWindowRegister(comm, data.data(), bytes, nullptr, 0), "no place");
+  });
+}
+
 TEST(NcclArguments, SizesThatNoMemoryHasAreRefused) {
   InOneThread alone(1);
   void* memory = nullptr;
@@ -273,6 +290,23 @@ TEST(NcclArguments, SizesThatNoMemoryHasAreRefused) {
   EXPECT_EQ(ncclBroadcast(data.data(), &data[32], SIZE_MAX / 4 + 2, ncclFloat32, 0, alone.comms[0],
                           nullptr),
             ncclInvalidArgument);
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2}) {
+    const auto refused = [&](auto* call, auto... rest) {
+      EXPECT_EQ(call(data.data(), &data[32], count, ncclFloat32, rest..., alone.comms[0], nullptr),
+                ncclInvalidArgument);
+    };
+    refused(ncclAllReduce, ncclSum);
+    refused(ncclReduce, ncclSum, 0);
+    refused(ncclReduceScatter, ncclSum);
+    refused(ncclAllGather);
+    refused(ncclAlltoAll);
+    refused(ncclGather, 0);
+    refused(ncclScatter, 0);
+    EXPECT_EQ(ncclSend(data.data(), count, ncclFloat32, 0, alone.comms[0], nullptr),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclRecv(data.data(), count, ncclFloat32, 0, alone.comms[0], nullptr),
+              ncclInvalidArgument);
+  }
 }
 
 TEST(NcclArguments, AGroupThatFailsBroadcastsNothing) {

@@ -371,6 +371,50 @@ TEST(NcclCommunicators, OnesThatDoNotBlockSayInProgressUntilTheyAreThere) {
   });
 }
 
+TEST(NcclCommunicators, OneWithoutAColorIsWaitedForByItsParent) {
+  for (const bool in_group : {false, true}) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::array<ncclComm_t, 2> comms{};
+    ncclConfig_t config = not_blocking();
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(
+          ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], 2, id, rank, &config),
+          ncclInProgress);
+    for (ncclComm_t comm : comms) ASSERT_EQ(settled(comm), ncclSuccess);
+    ncclComm_t none = comms[0], part = nullptr;
+    if (in_group) ncclGroupStart();
+    EXPECT_EQ(ncclCommSplit(comms[0], -1, 0, &none, nullptr),
+              in_group ? ncclSuccess : ncclInProgress);
+    EXPECT_EQ(none, nullptr);
+    if (in_group) {
+      EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    }
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(ncclCommGetAsyncError(comms[0], &state), ncclSuccess);
+    EXPECT_EQ(state, ncclInProgress) << "the other rank has not called";
+    EXPECT_EQ(ncclCommSplit(comms[1], 3, 0, &part, nullptr), ncclInProgress);
+    for (ncclComm_t comm : {comms[0], comms[1], part}) EXPECT_EQ(settled(comm), ncclSuccess);
+    int size = 0;
+    EXPECT_EQ(ncclCommCount(part, &size), ncclSuccess);
+    EXPECT_EQ(size, 1);
+    for (ncclComm_t comm : {part, comms[0], comms[1]})
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+}
+
+TEST(NcclCommunicators, AbortEndsASplitWithoutAColor) {
+  in_threads(2, [](ncclComm_t comm, int rank, int) {
+    ncclConfig_t config = not_blocking();
+    ncclComm_t parent = nullptr, none = nullptr;
+    expect_equal(ncclCommSplit(comm, 0, 0, &parent, &config), ncclInProgress, "a parent");
+    expect_equal(settled(parent), ncclSuccess, "the parent when it is there");
+    if (rank == 0)
+      expect_equal(ncclCommSplit(parent, -1, 0, &none, nullptr), ncclInProgress, "no part");
+    CHECK_NCCL(ncclCommAbort(parent));
+  });
+}
+
 TEST(NcclCommunicators, SeveralIdsMakeOneCommunicator) {
   SharedId first, second;
   Processes ranks(2, [&](int rank) {

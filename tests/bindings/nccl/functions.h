@@ -28,6 +28,9 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t, ncclCommProperties_t*);
 ncclResult_t ncclCommMemStats(ncclComm_t, ncclCommMemStat_t, uint64_t*);
 ncclResult_t ncclCommRegister(const ncclComm_t, void*, size_t, void**);
 ncclResult_t ncclCommDeregister(const ncclComm_t, void*);
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void*, size_t, ncclWindow_t*, int);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
+ncclResult_t ncclWinGetUserPtr(ncclComm_t, ncclWindow_t, void**);
 ncclResult_t ncclMemAlloc(void**, size_t);
 ncclResult_t ncclMemFree(void*);
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t,

@@ -301,6 +301,30 @@ TEST(NcclGpus, AbortEndsCallsWhoseOtherRankNeverComes) {
   });
 }
 
+TEST(NcclGpus, AThreadWithoutAContextMayMakeAllCalls) {
+  for (const char* device : {"0", "none"}) {
+    setenv("TUTTI_DEVICE", device, 1);
+    on_gpus(1, [](ncclComm_t comm, int, int) {
+      const GpuStream stream;
+      const GpuBuffer<int> from(10, 7), to(10, 0), gathered(10, 0);
+      std::thread([&] {
+        EXPECT_EQ(ncclAllGather(from.data(), gathered.data(), 10, ncclInt32, comm, handle(stream)),
+                  ncclSuccess);
+        ncclGroupStart();
+        EXPECT_EQ(ncclSend(from.data(), 10, ncclInt32, 0, comm, handle(stream)), ncclSuccess);
+        EXPECT_EQ(ncclRecv(to.data(), 10, ncclInt32, 0, comm, handle(stream)), ncclSuccess);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+        EXPECT_EQ(ncclBroadcast(from.data(), to.data(), 0, ncclInt32, 0, comm, nullptr),
+                  ncclSuccess);
+      }).join();
+      stream.synchronize();
+      expect_equal(values(gathered), std::vector<int>(10, 7), "what was gathered");
+      expect_equal(values(to), std::vector<int>(10, 7), "the message");
+    });
+    unsetenv("TUTTI_DEVICE");
+  }
+}
+
 TEST(NcclGpus, PartsOfACommunicatorKeepItsGpu) {
   on_gpus(4, [](ncclComm_t comm, int rank, int) {
     ncclComm_t half = nullptr;

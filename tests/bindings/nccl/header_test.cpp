@@ -182,9 +182,14 @@ void memory(ncclComm_t comm) {
   BAD(ncclCommRegister(comm, nullptr, 4096, &handle));
   GOOD(ncclCommDeregister(comm, handle));
   BAD(ncclCommDeregister(comm, handle));
-  ABSENT(ncclCommWindowRegister(comm, buffer, 4096, &window, NCCL_WIN_DEFAULT));
-  ABSENT(ncclCommWindowDeregister(comm, window));
-  ABSENT(ncclWinGetUserPtr(comm, window, &handle));
+  GOOD(ncclCommWindowRegister(comm, buffer, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+  BAD(ncclCommWindowRegister(comm, buffer, 4096, &window, 4));
+  BAD(ncclWinGetUserPtr(comm, window, &handle));
+  GOOD(ncclCommWindowRegister(comm, buffer, 4096, &window, NCCL_WIN_DEFAULT));
+  GOOD(ncclWinGetUserPtr(comm, window, &handle));
+  if (handle != buffer) ++wrong;
+  GOOD(ncclCommWindowDeregister(comm, window));
+  BAD(ncclCommWindowDeregister(comm, window));
   ABSENT(ncclPutSignal(buffer, 1, ncclInt8, 0, window, 0, 0, 0, 0, comm, nullptr));
   ABSENT(ncclSignal(0, 0, 0, 0, comm, nullptr));
   ABSENT(ncclWaitSignal(0, nullptr, comm, nullptr));

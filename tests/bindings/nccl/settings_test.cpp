@@ -56,6 +56,14 @@ TEST(NcclSettings, TransportsAndAlgorithmsAreThoseOfTheVariables) {
   sum_with({{"NCCL_ALGO", "^ring;allgather:ring"}});
 }
 
+TEST(NcclSettings, AnErrorNamesTheVariableThatTheProgramHasSet) {
+  sum_with({{"NCCL_SHM_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "none9"}},
+           "TUTTI_INTERFACES (set by NCCL_SOCKET_IFNAME)=none9");
+  sum_with(
+      {{"NCCL_SHM_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "none9"}, {"TUTTI_INTERFACES", "none8"}},
+      "TUTTI_INTERFACES=none8");
+}
+
 TEST(NcclSettings, ValuesThatAreNoneAreRefused) {
   sum_with({{"NCCL_ALGO", "scan:ring"}}, "names the function 'scan'");
   sum_with({{"NCCL_NET", "AWS Libfabric"}}, "the network 'AWS Libfabric' is a plug-in");
