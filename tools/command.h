@@ -34,6 +34,14 @@ inline CLI::Validator as_size() {
           "SIZE"};
 }
 
+/// Returns the exit status of a tool that has done its work: `status`, or 1 in place of 0 where
+/// standard output cannot be written.
+inline int finished(const std::string& name, int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "%s: cannot write to standard output\n", name.c_str());
+  return status != 0 ? status : 1;
+}
+
 /// Reads the arguments and calls `body`, which returns the exit status; it is 1 in place of 0 where
 /// standard output cannot be written. An exception is printed on standard error: for wrong
 /// arguments (CLI::ParseError) the status is kUsageStatus, and for every other exception it is
@@ -43,12 +51,9 @@ int run_command(CLI::App& app, int argc, char** argv, Body body, StatusOf status
   const std::string name = app.get_name();
   try {
     app.parse(argc, argv);
-    const int status = body();
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    std::fprintf(stderr, "%s: cannot write to standard output\n", name.c_str());
-    return status != 0 ? status : 1;
+    return finished(name, body());
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return finished(name, app.exit(error));
     std::fprintf(stderr, "%s: %s\nTry `%s --help`.\n", name.c_str(), error.what(), name.c_str());
     return kUsageStatus;
   } catch (const std::exception& error) {

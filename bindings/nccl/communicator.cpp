@@ -125,7 +125,7 @@ void finish_calls(ncclComm& comm) {
   for (Kept& call : calls) call.work.wait();
 }
 
-std::thread make_in_thread(std::shared_ptr<ncclComm> comm, Make make) noexcept {
+std::thread make_in_thread(const std::shared_ptr<ncclComm>& comm, Make make) noexcept {
   const int turn = take_turn(*comm);
   try {
     return std::thread([comm, turn, make = std::move(make)] { make_now(*comm, turn, make); });

@@ -141,7 +141,7 @@ using Make = std::function<void(ncclComm&)>;
 ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Make make);
 /// Starts a thread that makes the communicator. If there is none to be had, the communicator has
 /// failed, and the result has no thread.
-std::thread make_in_thread(std::shared_ptr<ncclComm> comm, Make make) noexcept;
+std::thread make_in_thread(const std::shared_ptr<ncclComm>& comm, Make make) noexcept;
 /// Makes a communicator that is not blocking, in a thread. Returns false where make_in_thread() has
 /// none.
 bool make_later(const std::shared_ptr<ncclComm>& comm, Make make) noexcept;

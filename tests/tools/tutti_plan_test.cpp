@@ -28,6 +28,12 @@ TEST(TuttiPlan, FailsWhereItCannotWrite) {
   Command command({"sh", "-c", TUTTI_PLAN " all_reduce ring -n 4 > /dev/full"});
   EXPECT_EQ(command.wait(), 1);
   EXPECT_THAT(command.err(), testing::HasSubstr("tutti-plan: cannot write to"));
+  for (const std::string tool : {TUTTI_PLAN, TUTTI_PERF, TUTTI_RUN})
+    for (const char* const option : {"--help", "--version"}) {
+      Command asked({"sh", "-c", tool + " " + option + " > /dev/full"});
+      EXPECT_EQ(asked.wait(), 1) << tool << " " << option;
+      EXPECT_THAT(asked.err(), testing::HasSubstr(": cannot write to standard output"));
+    }
 }
 
 TEST(TuttiPlan, WithoutArgumentsShowsWhichAlgorithmKnowsWhat) {

@@ -86,9 +86,10 @@ std::string as_text(const std::vector<TransportReport>& reports) {
     else
       text += fmt::format("{:<10}  cannot be used here: {}\n", report.name, report.why_not);
   return text +
-         "\nFor two ranks here, in the order in which they prefer them. Latency and rate are the "
-         "assumptions by\nwhich ranks choose, not measurements; TUTTI_TRANSPORTS changes the order "
-         "(docs/routes.md).\n";
+         "\nFor two ranks here, in the order in which they prefer them; `local` joins threads of "
+         "one "
+         "process alone.\nLatency and rate are the assumptions by which ranks choose, not "
+         "measurements; TUTTI_TRANSPORTS changes\nthe order (docs/routes.md).\n";
 }
 
 nlohmann::ordered_json as_json(const std::vector<TransportReport>& reports) {

@@ -38,6 +38,7 @@
 #include "perf/team.h"
 #include "perf/tune.h"
 #include "rendezvous/launch/launch_environment.h"
+#include "tools/command.h"
 
 namespace tutti::perf {
 namespace {
@@ -319,7 +320,7 @@ int tune_machine(const Options& options) {
 
 int perform(const std::vector<std::string>& arguments) {
   std::optional<Options> options = parse(arguments);
-  if (!options) return 0;
+  if (!options) return tools::finished("tutti-perf", 0);  // --help or --version
   if (options->limits) return print_limits(*options);
   if (options->tune) return tune_machine(*options);
   check_folder("-J", options->json_path);
