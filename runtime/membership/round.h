@@ -92,7 +92,8 @@ class Round {
   Decision members_, verdict_;
 };
 
-/// A store whose waits call `check` now and then, which throws where waiting is in vain.
+/// A store whose waits call `check` now and then, which throws where waiting is in vain: at first
+/// after 100 ms, then less often, down to once a second.
 class WatchedStore final : public Store {
  public:
   WatchedStore(std::shared_ptr<Store> store, std::function<void()> check)

@@ -6,14 +6,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "../rendezvous/turns.h"
 #include "runtime/membership/agree.h"
+#include "runtime/membership/round.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -48,6 +53,31 @@ std::string until_done(TimePoint& now, Step step) {
   return outcome_of([&] {
     while (!step(now)) now += 1ms;
   });
+}
+
+/// A store that is far away: an answer takes a quarter of a second.
+class FarStore final : public Store {
+ public:
+  void set(std::string_view, std::string_view, Deadline) override {}
+  std::string get(std::string_view, Deadline deadline) override {
+    const Deadline answer = std::chrono::steady_clock::now() + 250ms;
+    std::this_thread::sleep_until(std::min(answer, deadline));
+    if (deadline < answer) throw Error(ErrorKind::timeout, "the answer takes longer");
+    return "far";
+  }
+  std::int64_t add(std::string_view, std::int64_t, Deadline) override { return 0; }
+  void wait(std::string_view key, Deadline deadline) override { get(key, deadline); }
+};
+
+TEST(WatchedStores, AreAnsweredFromFarAwayAndLookMeanwhile) {
+  int looks = 0;
+  WatchedStore store(std::make_shared<FarStore>(), [&] { ++looks; });
+  EXPECT_EQ(store.get("key", std::chrono::steady_clock::now() + 5s), "far");
+  EXPECT_GE(looks, 1);
+  EXPECT_THROW(store.get("key", std::chrono::steady_clock::now() + 10ms), Error);
+  WatchedStore hopeless(std::make_shared<FarStore>(),
+                        [] { throw Error(ErrorKind::peer_lost, "in vain"); });
+  EXPECT_THROW(hopeless.wait("key", std::chrono::steady_clock::now() + 5s), Error);
 }
 
 TEST(RegroupingByTurns, MakesOneGroupOfThoseThatGetOneWhereverOthersEnd) {
