@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -73,6 +74,11 @@ namespace {
 // A switch alone orders nothing: the threads of a block meet only where the kernel says so.
 constexpr unsigned kNoOrder = 1;
 
+// A stack with a page that faults is two mappings, of which a process may have 65 530
+// (vm.max_map_count). Stacks without such a page become one mapping with their neighbours.
+constexpr int kMostGuarded = 16384;
+std::atomic<int> guarded{0};
+
 }  // namespace
 
 void release(void* p) {
@@ -95,7 +101,8 @@ Fiber::Fiber() {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* const memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) {
+  if (memory == MAP_FAILED ||
+      (guarded++ < kMostGuarded && mprotect(memory, page, PROT_NONE) != 0)) {
     std::perror("stand-in: the stack of a thread");
     std::abort();
   }
@@ -106,6 +113,7 @@ Fiber::Fiber() {
 Fiber::~Fiber() {
   if (race_detector_ != nullptr) __tsan_destroy_fiber(race_detector_);
   munmap(memory_, kStackBytes);
+  guarded--;
 }
 
 void Fiber::enter(Fiber* self) {

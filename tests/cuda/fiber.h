@@ -32,7 +32,7 @@ class Fiber {
   void prepare_stack();
   static constexpr std::size_t kStackBytes = 1024 * 1024;
 
-  std::byte* memory_;  ///< A page that faults, and the stack above it.
+  std::byte* memory_;  ///< A page, which faults in most fibers, and the stack above it.
   void (*function_)(void*) = nullptr;
   void* argument_ = nullptr;
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 // Stands in for the CUDA runtime (libcudart.so.13) of programs that link it, such as PyTorch's
 // build for GPUs, over the stand-in for the driver: devices, memory, streams, events, host
-// functions and graphs. Kernels of such programs are not executed: a launch is an error that names
-// the kernel.
+// functions, graphs, and those kernels that are translated (FAKE_CUDA_KERNELS). A launch of another
+// kernel is an error that names it.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -47,9 +47,34 @@ std::map<const void*, std::string>& kernels() {
   return *names;
 }
 
-cudaError_t refuse_kernel(const char* name) {
-  std::fprintf(stderr, "the stand-in for the CUDA runtime has no kernel %s\n", name);
-  return last_error = cudaErrorNotSupported;
+// Holds what stands between <<< and >>>, until the launch that follows takes it.
+struct Configuration {
+  dim3 grid, block;
+  std::size_t shared_bytes;
+  void* stream;
+};
+thread_local Configuration configuration{};
+
+// Returns a module. One is enough: each has all kernels that are translated, whatever its image.
+CUmodule module_of_kernels() {
+  static const CUmodule only = [] {
+    CUmodule module = nullptr;
+    cuModuleLoadData(&module, "//");
+    return module;
+  }();
+  return only;
+}
+
+cudaError_t launch(const char* name, dim3 grid, dim3 block, void** arguments,
+                   std::size_t shared_bytes, cudaStream_t stream) {
+  enter();
+  CUfunction function = nullptr;
+  if (cuModuleGetFunction(&function, module_of_kernels(), name) != CUDA_SUCCESS) {
+    std::fprintf(stderr, "the stand-in for the CUDA runtime has no kernel %s\n", name);
+    return last_error = cudaErrorNotSupported;
+  }
+  return result(cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                               static_cast<unsigned>(shared_bytes), stream, arguments, nullptr));
 }
 
 }  // namespace
@@ -247,6 +272,10 @@ EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cuda
                                                        unsigned flags) {
   return call(cuStreamUpdateCaptureDependencies, stream, nodes, nullptr, count, flags);
 }
+EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                        unsigned long long flags) {
+  return call(cuGraphInstantiate, exec, graph, flags);
+}
 EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
                                                  unsigned long long flags) {
   return call(cuGraphInstantiate, exec, graph, flags);
@@ -287,19 +316,28 @@ EXPORT void __cudaRegisterFunction(void**, const char* function, char*, const ch
                                    uint3*, uint3*, dim3*, dim3*, int*) {
   kernels()[function] = name;
 }
-EXPORT unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t, void*) { return 0; }
-EXPORT cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*) {
+EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared_bytes,
+                                            void* stream) {
+  configuration = {grid, block, shared_bytes, stream};
+  return 0;
+}
+EXPORT cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared_bytes,
+                                              void* stream) {
+  *grid = configuration.grid, *block = configuration.block;
+  *shared_bytes = configuration.shared_bytes;
+  *static_cast<void**>(stream) = configuration.stream;
   return cudaSuccess;
 }
 EXPORT cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<char*>(kernels()[function].c_str()));
   return cudaSuccess;
 }
-EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, std::size_t,
-                                      cudaStream_t) {
-  return refuse_kernel(reinterpret_cast<const char*>(kernel));
+EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                      std::size_t shared_bytes, cudaStream_t stream) {
+  return launch(reinterpret_cast<const char*>(kernel), grid, block, arguments, shared_bytes,
+                stream);
 }
-EXPORT cudaError_t cudaLaunchKernel(const void* function, dim3, dim3, void**, std::size_t,
-                                    cudaStream_t) {
-  return refuse_kernel(kernels()[function].c_str());
+EXPORT cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                                    std::size_t shared_bytes, cudaStream_t stream) {
+  return launch(kernels()[function].c_str(), grid, block, arguments, shared_bytes, stream);
 }
