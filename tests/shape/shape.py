@@ -39,6 +39,10 @@ DUMP_SIGNAL = "tutti::(anonymous namespace)::dump_signal"
 EXPORTS = "tutti::GpuExports::of_process()::exports"
 # A graph may give pinned memory back when every communicator is gone, in a thread in which the driver cannot be called to free it.
 LEFT_BLOCKS = "tutti::(anonymous namespace)::left_blocks()::left"
+# Streams of the program may wait for words, and may still have kernels to launch, when every communicator is gone; the communicators
+# of a process share a GPU's kernels.
+GPU_WORDS = "tutti::GpuWords::of_process()::words"
+OPEN_GPUS = "tutti::(anonymous namespace)::open_gpus()::gpus"
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "transport/channel.h"
 NO_TRANSPORTS = {"mesh", "queue_pair", "ring"}  # the folders of transport/ that transports share
@@ -299,7 +303,7 @@ def check_mutable(tree, objects):
             continue
         section, name = match.groups()
         writable = re.match(r"\.(data|bss|tdata|tbss)(\.|$)", section) and not section.startswith(".data.rel.ro")
-        if writable and name not in (LAST_ERROR, DUMP_SIGNAL, EXPORTS, LEFT_BLOCKS) and not foreign.match(name) and not name.startswith("."):
+        if writable and name not in (LAST_ERROR, DUMP_SIGNAL, EXPORTS, LEFT_BLOCKS, GPU_WORDS, OPEN_GPUS) and not foreign.match(name) and not name.startswith("."):
             line, constant = declaration(tree, path, name)
             if not constant:
                 yield Finding(path, line, f"mutable variable {name} (in {section})")
