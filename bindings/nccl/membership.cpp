@@ -48,7 +48,9 @@ std::shared_ptr<ncclComm> new_child(const std::shared_ptr<ncclComm>& parent, int
   auto child =
       std::make_shared<ncclComm>(std::move(settings), rank, size, parent->gpu, parent->device);
   child->parent = parent;
+  child->parent = parent;
   child->is_unseen = is_unseen;
+  child->secret_of_id = parent->secret_of_id;
   const std::lock_guard lock(parent->making);
   std::erase_if(parent->parts, [](const auto& part) { return part.expired(); });
   parent->parts.push_back(child);
@@ -72,7 +74,9 @@ void register_rank(Store& store, int rank, int size, Store::Deadline deadline) {
 
 void meet(ncclComm& comm, std::shared_ptr<Part> store) {
   comm.store = std::move(store);
-  comm.made.emplace(Communicator::create(comm.store, comm.rank, comm.size, comm.settings.config));
+  Config config = comm.settings.config;
+  if (config.secret.empty() && config.secret_file.empty()) config.secret = comm.secret_of_id;
+  comm.made.emplace(Communicator::create(comm.store, comm.rank, comm.size, config));
 }
 
 // Where `make` throws, the ranks that wait for this one are told.
@@ -129,6 +133,7 @@ void join_part(ncclComm& comm, std::shared_ptr<Store> whole, const std::string& 
 Make by_id(const ncclUniqueId& id) {
   return [id](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
+    comm.secret_of_id = secret_of(id);
     join_part(comm, reach_store(id, comm, deadline), kPart, deadline);
   };
 }
@@ -190,6 +195,7 @@ void serve_known(const ncclUniqueId& id, const ncclComm& comm) {
   }
 }
 
+// The bytes of a known id are no secret: without the job's secret anybody can compute them.
 Make by_known_id(const ncclUniqueId& id) {
   return [id, turn = std::make_shared<Turn>()](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
@@ -222,10 +228,6 @@ ncclResult_t init(ncclComm_t* place, int size, const ncclUniqueId& id, int rank,
   require(is_id(id), "the ncclUniqueId was not made by ncclGetUniqueId of this library");
   Settings settings = settings_of_process();
   apply(config, settings);
-  // The bytes of a known id are no secret of their own: without the job's secret anybody can
-  // compute them.
-  if (!is_known(id) && settings.config.secret.empty() && settings.config.secret_file.empty())
-    settings.config.secret = secret_of(id);
   return begin(new_comm(std::move(settings), rank, size, device), place,
                is_known(id) ? by_known_id(id) : by_id(id));
 }

@@ -195,10 +195,12 @@ TEST(NcclCommunicators, ShrinkGoesOnAfterARankWasKilled) {
   }
 }
 
-TEST(NcclCommunicators, GrowTakesNewProcessesInWithTheRanksThatTheyName) {
+// Two ranks grow to four, over the transport, and to a part without the second.
+void grow_over(const char* transport) {
   SharedId id, growing;
   Processes ranks(4, [&](int rank) {
-    ncclComm_t comm = nullptr, grown = nullptr;
+    setenv("TUTTI_TRANSPORTS", transport, 1);
+    ncclComm_t comm = nullptr, grown = nullptr, rest = nullptr;
     if (rank < 2) {
       CHECK_NCCL(ncclCommInitRank(&comm, 2, id.of_rank(rank), rank));
       ncclUniqueId own;
@@ -213,11 +215,20 @@ TEST(NcclCommunicators, GrowTakesNewProcessesInWithTheRanksThatTheyName) {
     }
     expect_equal(rank_of(grown), rank, "the rank");
     expect_equal(sum(grown, rank), 6, "the sum of all");
+    int excluded = 1;
+    if (rank != 1) CHECK_NCCL(ncclCommShrink(grown, &excluded, 1, &rest, nullptr, 0));
+    if (rank != 1) expect_equal(sum(rest, rank), 5, "the sum of the rest");
     CHECK_NCCL(ncclCommDestroy(comm));
     CHECK_NCCL(ncclCommDestroy(grown));
+    CHECK_NCCL(ncclCommDestroy(rest));
   });
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
 }
+
+TEST(NcclCommunicators, GrowTakesNewProcessesInWithTheRanksThatTheyName) { grow_over("auto"); }
+
+// Each id has a secret of its own.
+TEST(NcclCommunicators, GrowTakesNewProcessesInOverTcp) { grow_over("tcp"); }
 
 TEST(NcclCommunicators, RevokeEndsCallsThatWaitAndLetsTheRanksSplit) {
   in_processes(3, [](ncclComm_t comm, int rank, int) {
