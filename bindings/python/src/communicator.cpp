@@ -130,11 +130,29 @@ Work end_async(Group& group) {
   return {std::move(work), nullptr};
 }
 
+// Returns whether the call has ended well.
+bool has_succeeded(tutti::Work& work) noexcept {
+  try {
+    return work.done() && work.wait_for(std::chrono::milliseconds{0});
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 bool interrupted() {
   const Locked lock;
   return lock && PyErr_CheckSignals() != 0;
+}
+
+bool Work::done() {
+  if (has_succeeded(work_)) let_go();
+  return work_.done();
+}
+
+void Work::let_go() {
+  if (kept_ != nullptr) kept_->reset();
 }
 
 void Work::wait(std::optional<double> seconds) {
@@ -143,13 +161,16 @@ void Work::wait(std::optional<double> seconds) {
   for (;;) {
     const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
                               : kBetweenSignals;
+    const auto slice = std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals);
+    bool has_ended = false;
     try {
       const Unlocked unlocked;
-      if (work_.wait_for(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals))) return;
+      has_ended = work_.wait_for(slice);
     } catch (const Error&) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       throw;
     }
+    if (has_ended) return let_go();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (Clock::now() >= limit)
       throw Error(ErrorKind::timeout,
@@ -199,9 +220,21 @@ tutti::Communicator& Communicator::get() const {
 
 Work Communicator::keep(tutti::Work work, std::shared_ptr<const Uses> uses) {
   assert(uses != nullptr);
-  while (!pending_.empty() && pending_.front().work.done()) pending_.pop_front();
-  pending_.push_back({work, uses});
-  return {std::move(work), uses->received};
+  if (pending_.size() >= look_at_) forget_ended();
+  const std::shared_ptr<Received> received = uses->received;
+  const auto kept = std::make_shared<std::shared_ptr<const Uses>>(std::move(uses));
+  pending_.push_back({work, kept});
+  return {std::move(work), received, kept};
+}
+
+// What they used goes last, since that may run code of the program, which may call again.
+void Communicator::forget_ended() {
+  const auto ended = std::stable_partition(pending_.begin(), pending_.end(),
+                                           [](Pending& each) { return !has_succeeded(each.work); });
+  const std::vector<Pending> gone(std::make_move_iterator(ended),
+                                  std::make_move_iterator(pending_.end()));
+  pending_.erase(ended, pending_.end());
+  look_at_ = std::max<std::size_t>(2, 2 * pending_.size());
 }
 
 Persistent::Persistent(Communicator& communicator, tutti::Persistent call,

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,28 +36,35 @@ inline std::optional<Got> got(const Received* received) {
   return Got{received->source, received->tag, received->count};
 }
 
+/// The memory that a call uses, which is kept until the call is done.
+struct Uses {
+  Arrays arrays;
+  std::shared_ptr<Received> received;
+};
+
+/// Holds what a call under way uses, which the first to see that it has ended well lets go: after a
+/// failure it stays in use until the communicator is closed.
+using Kept = std::shared_ptr<std::shared_ptr<const Uses>>;
+
 class Work {
  public:
-  Work(tutti::Work work, std::shared_ptr<Received> received)
-      : work_(std::move(work)), received_(std::move(received)) {}
+  Work(tutti::Work work, std::shared_ptr<Received> received, Kept kept = nullptr)
+      : work_(std::move(work)), received_(std::move(received)), kept_(std::move(kept)) {}
 
   /// The interpreter's lock must be held; it is released while this waits. Checks for Ctrl-C ten
   /// times a second.
   void wait(std::optional<double> seconds);
-  bool done() const { return work_.done(); }
+  bool done();
   std::optional<Got> received() const { return got(work_.done() ? received_.get() : nullptr); }
   /// Calls `callback()` once when the call has ended, in any thread.
   void then(nb::object callback);
 
  private:
+  void let_go();
+
   tutti::Work work_;
   std::shared_ptr<Received> received_;
-};
-
-/// The memory that a call uses, which is kept until the call is done.
-struct Uses {
-  Arrays arrays;
-  std::shared_ptr<Received> received;
+  Kept kept_;  // null where the memory is kept otherwise
 };
 
 /// A group of calls, with the memory that they use.
@@ -140,11 +146,13 @@ class Communicator {
 
   struct Pending {
     tutti::Work work;
-    std::shared_ptr<const Uses> uses;
+    Kept kept;
   };
+  void forget_ended();
 
   std::unique_ptr<tutti::Communicator> communicator_;  // null once it is closed
-  std::deque<Pending> pending_;                        // protected by the interpreter's lock
+  std::vector<Pending> pending_;                       // protected by the interpreter's lock
+  std::size_t look_at_ = 2;  // number of them at which those that have ended are forgotten
   mutable int in_calls_ = 0;                           // protected by the interpreter's lock
   std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
