@@ -147,5 +147,11 @@ TEST(PerfJson, AnExistingFileIsKeptAndABadPathIsRefusedAtOnce) {
   EXPECT_THROW(OutputFile("-J", "/nonexistent/folder/file"), Error);
 }
 
+TEST(PerfJson, GoesToADeviceAndToNoFileBesideIt) {
+  OutputFile full("-J", "/dev/full");
+  EXPECT_EQ(full.path(), "/dev/full");
+  EXPECT_THROW(full.write("too much"), Error);
+}
+
 }  // namespace
 }  // namespace tutti::perf

@@ -347,6 +347,12 @@ TEST(TuttiRun, EndsAJobWhoseOutputNobodyReads) {
   EXPECT_THAT(command.marked_processes(), ElementsAre());
 }
 
+TEST(TuttiRun, SaysWhyItCannotWrite) {
+  Command command({"sh", "-c", TUTTI_RUN " -n 2 -- echo written >/dev/full"});
+  EXPECT_EQ(command.wait(), 1);
+  EXPECT_THAT(command.err(), HasSubstr("cannot write our output: No space left on device"));
+}
+
 TEST(TuttiRun, CanBeInterruptedAndKilledWhileNobodyReadsItsOutput) {
   Command interrupted(job(1, "echo ready >&2; yes"));
   interrupted.leave_output_unread();

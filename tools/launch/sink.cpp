@@ -6,6 +6,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <system_error>
 
 namespace tutti::tools {
 namespace {
@@ -27,19 +28,24 @@ Sink::Sink(int fd) : own_(open_again_nonblocking(fd)), fd_(own_ ? own_.get() : f
 }
 
 void Sink::flush() {
-  while (!broken_ && !empty()) {
+  while (!broken() && !empty()) {
     const ssize_t done = ::write(fd_, buffer_.data() + written_, buffer_.size() - written_);
     if (done >= 0)
       written_ += static_cast<std::size_t>(done);
     else if (errno == EAGAIN)
       break;
     else if (errno != EINTR)
-      broken_ = true;
+      error_ = errno;
   }
   assert(written_ <= buffer_.size());
   // Moving the rest is cheap: it is at most what full() allows, plus one read.
-  buffer_.erase(0, broken_ ? buffer_.size() : written_);
+  buffer_.erase(0, broken() ? buffer_.size() : written_);
   written_ = 0;
+}
+
+std::string Sink::complaint() const {
+  if (error_ == EPIPE) return "nobody reads our output";
+  return "cannot write our output: " + std::generic_category().message(error_);
 }
 
 }  // namespace tutti::tools

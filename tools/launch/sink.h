@@ -1,6 +1,8 @@
 // Writes the ranks' tagged lines to standard output or standard error without blocking.
 #pragma once
 
+#include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <string>
 
@@ -26,8 +28,12 @@ class Sink {
 
   bool empty() const noexcept { return buffer_.size() == written_; }
   bool full() const noexcept { return buffer_.size() - written_ >= kFullBytes; }
-  /// Whether the reader is gone for good. Everything that was and will be appended is dropped.
-  bool broken() const noexcept { return broken_; }
+  /// Whether nothing can be written any more. Everything that was and will be appended is dropped.
+  bool broken() const noexcept { return error_ != 0; }
+  /// Says why, where it is broken.
+  std::string complaint() const;
+  /// The exit status that says so.
+  int status() const noexcept { return error_ == EPIPE ? 128 + SIGPIPE : 1; }
   int pollable_fd() const noexcept { return fd_; }
 
  private:
@@ -37,7 +43,7 @@ class Sink {
   int fd_;
   std::string buffer_;
   std::size_t written_ = 0;  // bytes of buffer_ that have been written
-  bool broken_ = false;
+  int error_ = 0;  // errno of the write that failed
 };
 
 }  // namespace tutti::tools

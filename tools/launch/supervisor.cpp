@@ -415,7 +415,7 @@ void Supervisor::write_outputs() {
   for (const auto& output : outputs_) {
     Sink& sink = output->sink;
     sink.flush();
-    if (sink.broken() && !ending_) fail(128 + SIGPIPE, "nobody reads our output; ending all ranks");
+    if (sink.broken() && !ending_) fail(sink.status(), sink.complaint() + "; ending all ranks");
     const auto index = static_cast<std::size_t>(&output - outputs_.data());
     if (sink.empty() == output->watched) {
       output->watched = !sink.empty();

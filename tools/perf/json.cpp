@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include <tutti/error.hpp>
@@ -138,8 +140,15 @@ std::string to_json(const Report& report, const Options& options, std::string_vi
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+bool is_stream(const std::string& path) {
+  std::error_code unknown;
+  const auto type = std::filesystem::status(path, unknown).type();
+  return type == std::filesystem::file_type::character || type == std::filesystem::file_type::fifo;
+}
+
 OutputFile::OutputFile(std::string option, const std::string& path)
     : option_(std::move(option)), path_(path) {
+  if (is_stream(path)) file_.reset(std::fopen(path_.c_str(), "w"));
   for (int attempt = 0; !file_; ++attempt) {
     file_.reset(std::fopen(path_.c_str(), "wx"));
     if (!file_ && errno != EEXIST)

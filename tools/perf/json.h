@@ -29,9 +29,13 @@ struct Report {
 [[nodiscard]] std::string to_json(const Report& report, const Options& options,
                                   std::string_view version);
 
+/// Returns whether the path is a device or a pipe (/dev/stdout, for example), which holds nothing
+/// that would be lost.
+bool is_stream(const std::string& path);
+
 /// A file that is created at the start, so that a path that cannot be written is reported before
 /// hours of measurement. An existing file is kept, as in nccl-tests: the new one is then `path`.0,
-/// `path`.1 and so on.
+/// `path`.1 and so on. A stream is written to.
 class OutputFile {
  public:
   /// Error messages name the `option` that asked for the file.

@@ -102,7 +102,7 @@ void print(const std::string& text) {
 /// Throws `usage` if the path cannot be written. It is checked before ranks are started, since no
 /// rank is at fault.
 void check_folder(std::string_view option, const std::string& path) {
-  if (path.empty()) return;
+  if (path.empty() || is_stream(path)) return;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const std::string name = folder.empty() ? "." : folder.string();
   if (::access(name.c_str(), W_OK) != 0)
