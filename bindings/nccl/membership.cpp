@@ -48,7 +48,6 @@ std::shared_ptr<ncclComm> new_child(const std::shared_ptr<ncclComm>& parent, int
   auto child =
       std::make_shared<ncclComm>(std::move(settings), rank, size, parent->gpu, parent->device);
   child->parent = parent;
-  child->parent = parent;
   child->is_unseen = is_unseen;
   child->secret_of_id = parent->secret_of_id;
   const std::lock_guard lock(parent->making);
