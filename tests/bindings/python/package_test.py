@@ -204,30 +204,6 @@ def registered_memory(comm):
     del kept
 
 
-def arrays_of_ended_calls(comm):
-    """They are let go, also behind a call that waits for long: each is dropped, waited for, or asked."""
-    late = numpy.zeros(1)
-    waiting = comm.recv_async(late, tag=1)
-    gone, after_waiting = [], []
-    for number in range(60):
-        data = numpy.ones(10)
-        gone.append(weakref.ref(data))
-        work = comm.all_reduce_async(data)
-        del data
-        if number % 3 == 1:
-            work.wait()
-            after_waiting.append(gone[-1]())
-        while number % 3 == 2 and not work.done():
-            pass
-    comm.barrier()
-    left = sum(each() is not None for each in gone)
-    comm.send(numpy.ones(1), (comm.rank + 1) % comm.size, tag=1)
-    waiting.wait()
-    equal(late, [1])
-    assert left < 10, left
-    assert after_waiting == [None] * 20, after_waiting
-
-
 class Shelf:
     """A store of the program's own: a dictionary that the ranks, which are threads, share."""
 
@@ -362,9 +338,6 @@ class Package(unittest.TestCase):
         for size in (1, 2, 3):
             run(size, buffers)
             run(size, registered_memory)
-
-    def test_arrays_of_ended_calls_are_let_go(self):
-        run(2, arrays_of_ended_calls)
 
     def test_ranks_meet_by_a_store_of_the_programs_own(self):
         shelf, sums, size = Shelf(), [0] * 3, 3
