@@ -1,6 +1,7 @@
 // Owns a file descriptor and closes it.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -8,10 +9,12 @@
 
 namespace tutti {
 
+/// Its number is none of the standard streams', which a process may have closed: what the program
+/// or the log writes to those must not go into a connection.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) noexcept : fd_(fd) {}
+  explicit Fd(int fd) noexcept : fd_(above_standard_streams(fd)) {}
   Fd(Fd&& other) noexcept : fd_(other.release()) {}
   Fd& operator=(Fd&& other) noexcept {
     reset(other.release());
@@ -25,10 +28,19 @@ class Fd {
   void reset(int fd = -1) noexcept {
     assert((fd < 0 || fd != fd_) && "it would own a closed descriptor");
     if (fd_ >= 0) close(fd_);
-    fd_ = fd;
+    fd_ = above_standard_streams(fd);
   }
 
  private:
+  static int above_standard_streams(int fd) noexcept {
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    const bool closes = (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+    const int moved = fcntl(fd, closes ? F_DUPFD_CLOEXEC : F_DUPFD, STDERR_FILENO + 1);
+    if (moved < 0) return fd;  // There is no other number.
+    close(fd);
+    return moved;
+  }
+
   int fd_ = -1;
 };
 

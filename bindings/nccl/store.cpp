@@ -16,7 +16,8 @@ Store::Deadline until_answer(Store::Deadline deadline) {
   return std::min(deadline, std::chrono::steady_clock::now() + kAnswer);
 }
 
-constexpr std::string_view kFailure = "failure";  // why a rank does not come
+constexpr std::string_view kFailure = "failure";    // why a rank does not come
+constexpr std::string_view kFailures = "failures";  // a number, which can be read without waiting
 
 // FNV-1a, so that names of communicators that are made of each other do not become longer.
 std::string digest(std::string_view text) {
@@ -53,8 +54,17 @@ void Part::set_when_gone(std::string_view key, std::string_view value, Deadline 
   whole_->set_when_gone(joined(prefix_, key), value, until_answer(deadline));
 }
 
+// Ranks that wait for each other's connections read a number now and then.
 std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  if (amount == 0) throw_if_failed(deadline);
   return whole_->add(joined(prefix_, key), amount, until_answer(deadline));
+}
+
+void Part::throw_if_failed(Deadline deadline) {
+  if (*given_up_) throw Error(ErrorKind::peer_lost, "the communicator was aborted");
+  const Deadline until = until_answer(deadline);
+  if (whole_->add(joined(prefix_, kFailures), 0, until) > 0)
+    throw Error(ErrorKind::peer_lost, whole_->get(joined(prefix_, kFailure), until));
 }
 
 void Part::wait(std::string_view key, Deadline deadline) { get(key, deadline); }
@@ -73,7 +83,9 @@ void Part::has_joined() noexcept {
 
 void Part::fail(const std::string& why) noexcept {
   try {
-    whole_->set(joined(prefix_, kFailure), why, std::chrono::steady_clock::now() + kTelling);
+    const Deadline until = std::chrono::steady_clock::now() + kTelling;
+    whole_->set(joined(prefix_, kFailure), why, until);
+    whole_->add(joined(prefix_, kFailures), 1, until);
   } catch (const std::exception&) {
     // The store is lost, and the others get the error of that.
   }

@@ -22,6 +22,7 @@ class Part final : public Store {
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
+  /// To add 0 also throws `peer_lost` where a rank has said that it does not come.
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
   std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
@@ -41,6 +42,8 @@ class Part final : public Store {
   std::shared_ptr<Part> part(const std::string& name, GivenUp given_up) const;
 
  private:
+  void throw_if_failed(Deadline deadline);
+
   const std::shared_ptr<Store> whole_;
   const std::string prefix_;
   const GivenUp given_up_;

@@ -48,6 +48,26 @@ inline ncclResult_t settled(ncclComm_t comm) {
   return state;
 }
 
+/// Returns the number of this rank, and of all, once the communicator is there.
+inline int rank_of(ncclComm_t comm) {
+  int rank = -1;
+  CHECK_NCCL(ncclCommUserRank(comm, &rank));
+  return rank;
+}
+
+inline int size_of_comm(ncclComm_t comm) {
+  int size = -1;
+  CHECK_NCCL(ncclCommCount(comm, &size));
+  return size;
+}
+
+/// Returns the sum of the values of all ranks.
+inline int sum(ncclComm_t comm, int value) {
+  int result = 0;
+  CHECK_NCCL(ncclAllReduce(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr));
+  return result;
+}
+
 /// An id that one rank makes and that processes forked afterwards, or threads, wait for.
 class SharedId {
  public:
