@@ -43,7 +43,7 @@ class Sink {
   int fd_;
   std::string buffer_;
   std::size_t written_ = 0;  // bytes of buffer_ that have been written
-  int error_ = 0;  // errno of the write that failed
+  int error_ = 0;            // errno of the write that failed
 };
 
 }  // namespace tutti::tools

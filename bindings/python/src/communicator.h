@@ -152,8 +152,8 @@ class Communicator {
 
   std::unique_ptr<tutti::Communicator> communicator_;  // null once it is closed
   std::vector<Pending> pending_;                       // protected by the interpreter's lock
-  std::size_t look_at_ = 2;  // number of them at which those that have ended are forgotten
-  mutable int in_calls_ = 0;                           // protected by the interpreter's lock
+  std::size_t look_at_ = 2;   // number of them at which those that have ended are forgotten
+  mutable int in_calls_ = 0;  // protected by the interpreter's lock
   std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
 
