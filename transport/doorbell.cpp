@@ -23,7 +23,7 @@ bool membarrier_call(int command) noexcept { return syscall(SYS_membarrier, comm
 }  // namespace
 
 Doorbell::Doorbell() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0)
+  if (!fd_)
     throw Error(ErrorKind::unavailable,
                 fmt::format("no eventfd for the doorbell: {}; raise the limit of open files "
                             "(ulimit -n) if that is it",
@@ -32,8 +32,6 @@ Doorbell::Doorbell() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
                 membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
 }
 
-Doorbell::~Doorbell() { close(fd_); }
-
 void Doorbell::sleep_barrier() const noexcept {
   sync::fence(std::memory_order_seq_cst);
   if (!membarrier_) return;
@@ -41,14 +39,11 @@ void Doorbell::sleep_barrier() const noexcept {
   sync::fenced_all_threads();
 }
 
-void Doorbell::ring() const noexcept {
-  assert(fd_ >= 0);
-  sync::signal_event(fd_);
-}
+void Doorbell::ring() const noexcept { sync::signal_event(fd_.get()); }
 
 void Doorbell::clear() const noexcept {
   std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: not rung
+  [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof count);  // EAGAIN: not rung
 }
 
 void PeerBell::ring() noexcept {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/fd.h"
 #include "common/sync.h"
 #include "transport/sleepers.h"
 
@@ -23,12 +24,11 @@ class Doorbell {
  public:
   /// Registers the process for membarrier(2). Throws `unavailable` where no eventfd can be made.
   Doorbell();
-  ~Doorbell();
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;
 
   /// Returns a descriptor that is readable once a peer or a thread has rung since the last clear().
-  int fd() const noexcept { return fd_; }
+  int fd() const noexcept { return fd_.get(); }
 
   /// Whether sleep_barrier() reaches other processes. Where it does not (an old kernel, a seccomp
   /// filter), peers must fence, which PeerBell::fence tells them.
@@ -39,7 +39,7 @@ class Doorbell {
   void clear() const noexcept;
 
  private:
-  int fd_ = -1;
+  const Fd fd_;
   bool membarrier_ = false;
 };
 

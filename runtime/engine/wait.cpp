@@ -1,7 +1,6 @@
 #include "runtime/engine/wait.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -18,7 +17,7 @@ static_assert(wait_policy(2, 2, -1).yields == 0 && wait_policy(3, 2, -1).yields 
 static_assert(wait_policy(2, 2, 7).polls == 7 && wait_policy(3, 2, 0).polls == 0);
 
 Sleeper::Sleeper() : epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (epoll_fd_ < 0)
+  if (!epoll_fd_)
     throw Error(
         ErrorKind::unavailable,
         fmt::format(
@@ -26,19 +25,17 @@ Sleeper::Sleeper() : epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
             errno));
 }
 
-Sleeper::~Sleeper() { close(epoll_fd_); }
-
 void Sleeper::watch(int fd) {
   if (fd < 0) return;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
+  if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot sleep on a descriptor (epoll_ctl, errno {})", errno));
 }
 
 void Sleeper::forget(int fd) noexcept {
-  if (fd >= 0) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  if (fd >= 0) epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
@@ -46,7 +43,7 @@ void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - clock.now());
   constexpr milliseconds kLongest{3'600'000};  // epoll counts in int milliseconds
   static_assert(kLongest.count() <= std::numeric_limits<int>::max());
-  sync::await_event(epoll_fd_, std::clamp(left, milliseconds{0}, kLongest));
+  sync::await_event(epoll_fd_.get(), std::clamp(left, milliseconds{0}, kLongest));
 }
 
 std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/fd.h"
 #include "common/sync.h"
 #include "transport/doorbell.h"
 
@@ -36,7 +37,6 @@ constexpr WaitPolicy wait_policy(int local_ranks, int cores, int spin_polls) {
 class Sleeper {
  public:
   Sleeper();
-  ~Sleeper();
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
@@ -49,7 +49,7 @@ class Sleeper {
   void sleep_until(TimePoint deadline, const Clock& clock);
 
  private:
-  int epoll_fd_ = -1;
+  const Fd epoll_fd_;
 };
 
 /// A pool of sleepers that are not in use, all of which watch the same descriptors. Thread-safe.
