@@ -84,7 +84,8 @@ struct ncclComm {
   // Constant once `state` is ncclSuccess. Of a split, rank and size are known only then.
   int rank, size;
   std::shared_ptr<tutti::nccl::Part> store;
-  std::string secret_of_id;  ///< By which ranks prove themselves that have no other; empty: none.
+  /// Ranks that have no other secret prove by this one who they are; it may be empty.
+  std::string secret_of_id;
   std::optional<tutti::Communicator> made;
 
   /// Numbers of communicators that have begun to be made of this one, and that are there or have

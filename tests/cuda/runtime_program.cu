@@ -29,7 +29,7 @@ __global__ void absent() {}
 namespace {
 
 constexpr int kBlocks = 4, kThreads = 64, kCount = kBlocks * kThreads;
-// As many threads that wait for each other as no process could have guarded stacks for.
+// More threads wait for each other than a process can give stacks with guard pages.
 constexpr int kWaitingBlocks = 33, kWaitingThreads = 1024;
 
 #define EXPECT(condition)                                                   \

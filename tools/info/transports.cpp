@@ -87,8 +87,7 @@ std::string as_text(const std::vector<TransportReport>& reports) {
       text += fmt::format("{:<10}  cannot be used here: {}\n", report.name, report.why_not);
   return text +
          "\nFor two ranks here, in the order in which they prefer them; `local` joins threads of "
-         "one "
-         "process alone.\nLatency and rate are the assumptions by which ranks choose, not "
+         "one process alone.\nLatency and rate are the assumptions by which ranks choose, not "
          "measurements; TUTTI_TRANSPORTS changes\nthe order (docs/routes.md).\n";
 }
 

@@ -28,11 +28,12 @@ class Sink {
 
   bool empty() const noexcept { return buffer_.size() == written_; }
   bool full() const noexcept { return buffer_.size() - written_ >= kFullBytes; }
-  /// Whether nothing can be written any more. Everything that was and will be appended is dropped.
+  /// Returns whether nothing can be written any more. Everything that was and will be appended is
+  /// dropped.
   bool broken() const noexcept { return error_ != 0; }
   /// Says why, where it is broken.
   std::string complaint() const;
-  /// The exit status that says so.
+  /// Returns the exit status that says so.
   int status() const noexcept { return error_ == EPIPE ? 128 + SIGPIPE : 1; }
   int pollable_fd() const noexcept { return fd_; }
 

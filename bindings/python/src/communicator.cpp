@@ -227,7 +227,8 @@ Work Communicator::keep(tutti::Work work, std::shared_ptr<const Uses> uses) {
   return {std::move(work), received, kept};
 }
 
-// What they used goes last, since that may run code of the program, which may call again.
+// Frees the arrays of those calls last, since that may run code of the program, which may call
+// again.
 void Communicator::forget_ended() {
   const auto ended = std::stable_partition(pending_.begin(), pending_.end(),
                                            [](Pending& each) { return !has_succeeded(each.work); });
