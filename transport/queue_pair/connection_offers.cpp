@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using State = Receiver::Arrival::State;
+using ArrivalState = Receiver::Arrival::State;
 
 // A device that reads has failed where it has not finished after the first; its requests are
 // cancelled then, for which the second is enough. A peer's program that runs answers a withdrawal
@@ -74,7 +74,7 @@ void Connection::begin_offer(const Frame& frame, Group* group, std::span<const s
   const std::uint32_t message = channel.announced - 1;
   Receiver::Arrival& arrival = channel.at(message);
   if (frame.number != static_cast<std::uint16_t>(message)) return end(kNotOffered);
-  arrival.state = State::offered;
+  arrival.state = ArrivalState::offered;
   arrival.offer = offer;
   // Messages behind another are read while that one is: without waiting, at the price of a copy.
   const Memory place = take_place(channel, arrival);
@@ -87,7 +87,7 @@ void Connection::begin_offer(const Frame& frame, Group* group, std::span<const s
 void Connection::begin_read(Receiver& channel, std::uint32_t message, const Memory& place) {
   if (broken_) return;
   Receiver::Arrival& arrival = channel.at(message);
-  assert(arrival.state == State::offered && arrival.payload == nullptr);
+  assert(arrival.state == ArrivalState::offered && arrival.payload == nullptr);
   const std::size_t bytes = arrival.header.length;
   Path* const path = find_path(arrival.offer.path);
   if (path == nullptr || path->state == Path::State::failed)
@@ -104,7 +104,7 @@ void Connection::begin_read(Receiver& channel, std::uint32_t message, const Memo
     reading.use = registrations_->use(*this, *path, arrival.staged, bytes, false);
   }
   if (!reading.use) return decline(channel, message, place);
-  arrival.state = State::reading;
+  arrival.state = ArrivalState::reading;
   path->to_read.push_back(std::move(reading));
   post_reads(*path);
 }
@@ -133,7 +133,7 @@ void Connection::has_read(Path& path, std::uint32_t id) {
   const Reading reading = forget_read(path, id);
   path.has_acknowledged();
   Receiver::Arrival& arrival = reading.arrival();
-  arrival.state = State::complete;
+  arrival.state = ArrivalState::complete;
   traffic_.read_bytes += arrival.header.length;
   const Receiver& channel = *reading.channel;
   reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
@@ -171,7 +171,7 @@ void Connection::decline(Receiver& channel, std::uint32_t message, const Memory&
   } else if (arrival.staged == nullptr) {
     stage(channel, arrival);
   }
-  arrival.state = State::declined;
+  arrival.state = ArrivalState::declined;
   ++traffic_.declined;
   reply(channel.group.id, channel.number, static_cast<std::uint16_t>(message), FrameKind::decline);
 }
@@ -224,9 +224,9 @@ void Connection::begin_answer(const Frame& frame, Group* group,
     if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNotOffered);
     Receiver& channel = group->channel(frame.channel).receiver;
     Receiver::Arrival* const arrival = channel.find(frame.number);
-    if (arrival == nullptr || arrival->state != State::declined || arrival->header != frame.header)
+    if (arrival == nullptr || arrival->state != ArrivalState::declined || arrival->header != frame.header)
       return end(kNotOffered);
-    arrival->state = State::arriving;
+    arrival->state = ArrivalState::arriving;
     incoming_.begin = arrival->payload;
     incoming_.channel = &channel;
     incoming_.arrival = arrival;
@@ -243,7 +243,7 @@ void Connection::take_withdrawal(const Frame& frame, Group* group) {
   const Receiver::Arrival* const arrival = channel.find(frame.number);
   if (arrival == nullptr) return;
   put_back_reads([&](const Reading& reading) { return &reading.arrival() == arrival; });
-  if (arrival->state != State::offered) return;
+  if (arrival->state != ArrivalState::offered) return;
   const auto ahead = static_cast<std::uint16_t>(frame.number - channel.released);
   decline(channel, channel.released + ahead, {});
 }
@@ -285,7 +285,7 @@ void Connection::put_back(const Reading& reading) noexcept {
   Receiver::Arrival& arrival = reading.arrival();
   if (arrival.staged != nullptr) reading.channel->staging.free(arrival.staged);
   arrival.payload = arrival.staged = nullptr;
-  arrival.state = State::offered;
+  arrival.state = ArrivalState::offered;
 }
 
 // Takes back reads with which the device has not begun.

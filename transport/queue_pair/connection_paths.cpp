@@ -17,15 +17,15 @@ namespace tutti::qp {
 namespace {
 
 using std::chrono::seconds;
-using State = Path::State;
+using PathState = Path::State;
 
 // Devices give up after 4 s, some after four times as long as they are told. A port that is down is
 // asked for after the first time.
-constexpr seconds kPause{2}, kSilence{25};
+constexpr seconds kLookAfter{2}, kSilence{25};
 // A device that has been told to stop ends its requests at once.
 constexpr seconds kDrainLimit{5};
 // A path on which nothing arrives for so long does not work, and a peer answers within the second.
-constexpr seconds kProbeLimit{10}, kAnswerLimit{60};
+constexpr seconds kPathProbeLimit{10}, kAnswerLimit{60};
 // The next path is proposed after a second, and later where that was in vain.
 constexpr seconds kProposeAfter{1}, kProposeAtLast{60};
 
@@ -73,12 +73,12 @@ Path& Connection::make_path(std::uint32_t number, std::uint32_t port) {
 // Takes a path out, about which the peer is told. Its device is still asked for what has been done.
 // Where no other path can be used, the connection ends.
 void Connection::fail(Path& path, std::string why) {
-  if (broken_ || path.state == State::failed) return;
+  if (broken_ || path.state == PathState::failed) return;
   if (path.number == Path::kControl) return end(kNoMemory);
   if (!control_ || !changes_paths_) return end_with_device(why);
   path.was_live = path.is_live();
   path.why_failed = std::move(why);
-  path.state = State::failed;
+  path.state = PathState::failed;
   path.until.reset();
   path.pair().stop();
   move_held();
@@ -132,7 +132,7 @@ void Connection::choose_paths() {
   if (last == nullptr && any) return;
   try {
     if (last == nullptr) last = &add_control_path();
-    last->state = any ? State::idle : State::live;
+    last->state = any ? PathState::idle : PathState::live;
     by_control_live_ = !any;
   } catch (const std::exception&) {
     end(kNoMemory);
@@ -144,7 +144,7 @@ Path& Connection::add_control_path() {
   ControlPair* const its = pair.get();
   auto path = std::make_unique<Path>(Path::kControl, nullptr, std::move(pair), SlotCounts());
   path->open(SlotCounts());
-  path->state = State::idle;
+  path->state = PathState::idle;
   path->heard = true;
   paths_.push_back(std::move(path));
   by_control_ = its;
@@ -172,23 +172,23 @@ void Connection::tend_paths(TimePoint now) {
 // Returns false where the path has failed, and its device has ended all requests.
 bool Connection::tend(Path& path, TimePoint now) {
   switch (path.state) {
-    case State::failed:
+    case PathState::failed:
       if (path.is_drained()) return false;
       if (!path.until) path.until = now + kDrainLimit;
       if (now >= *path.until) end(fmt::format("the {} device does not end its requests", name_));
       return true;
-    case State::live: {
+    case PathState::live: {
       give_room_back(path);
       const auto silence = path.silence(now);
       if (silence >= kSilence)
         fail(path, fmt::format("its {} device has acknowledged nothing for {} s", name_,
                                kSilence.count()));
-      else if (silence >= kPause && !path.device->is_up())
+      else if (silence >= kLookAfter && !path.device->is_up())
         fail(path, "the port is down");
       return true;
     }
-    case State::idle: return true;
-    case State::introduced:
+    case PathState::idle: return true;
+    case PathState::introduced:
       if (path.heard && !path.said_heard) {
         path.said_heard = true;
         say(Note::Step::heard, path, {});
@@ -283,8 +283,8 @@ void Connection::take_note(const Control::Said& said) {
     return;
   }
   Path* const path = find_path(note.path);
-  if (path == nullptr || path->state == State::failed) return;  // This end has said so.
-  if (path->state != State::introduced) return end(kNonsense);
+  if (path == nullptr || path->state == PathState::failed) return;  // This end has said so.
+  if (path->state != PathState::introduced) return end(kNonsense);
   if (note.step == Note::Step::connected)
     return leads_ || path->tried ? end(kNonsense) : try_out(*path);
   if (note.step != Note::Step::heard || path->peer_has_heard) return end(kNonsense);
@@ -313,8 +313,8 @@ void Connection::take_address(const Control::Said& said) {
   const Note& note = said.note;
   if (leads_) {
     Path* const path = find_path(note.path);
-    if (path == nullptr || path->state == State::failed) return;
-    if (path->state != State::introduced || path->tried) return end(kNonsense);
+    if (path == nullptr || path->state == PathState::failed) return;
+    if (path->state != PathState::introduced || path->tried) return end(kNonsense);
     return connect(*path, said.text);
   }
   if (note.path <= last_path_ || note.port >= endpoint_.ports() || paths_.size() > 2 * kMostPaths)
@@ -346,13 +346,13 @@ void Connection::connect(Path& path, const std::string& address) {
 }
 
 void Connection::try_out(Path& path) {
-  path.until = clock_.now() + kProbeLimit;
+  path.until = clock_.now() + kPathProbeLimit;
   path.tried = true;
   send_room(path);
 }
 
 void Connection::go_live(Path& path) {
-  path.state = State::live;
+  path.state = PathState::live;
   path.until.reset();
   vain_tries_ = 0;
   choose_paths();
