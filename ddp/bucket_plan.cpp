@@ -15,7 +15,7 @@ namespace {
 // The size of a cache line and of the widest SIMD register: kernels are fastest at such an address,
 // so every gradient starts at one. The all-reduce includes the padding, which is at most 63 B for
 // each gradient.
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kGradientAlignment = 64;
 
 std::size_t padded_bytes(const Parameter& parameter) {
   const std::size_t size = size_of(parameter.type);
@@ -23,11 +23,11 @@ std::size_t padded_bytes(const Parameter& parameter) {
     throw Error(ErrorKind::usage, fmt::format("parameter '{}' has data type number {}, which does "
                                               "not exist: use a value of tutti::DataType",
                                               parameter.name, static_cast<int>(parameter.type)));
-  if (parameter.count > (std::numeric_limits<std::size_t>::max() - kAlignment) / size)
+  if (parameter.count > (std::numeric_limits<std::size_t>::max() - kGradientAlignment) / size)
     throw Error(ErrorKind::usage,
                 fmt::format("parameter '{}' has {} elements of {}: more bytes than fit in memory",
                             parameter.name, parameter.count, to_string(parameter.type)));
-  return (parameter.count * size + kAlignment - 1) / kAlignment * kAlignment;
+  return (parameter.count * size + kGradientAlignment - 1) / kGradientAlignment * kGradientAlignment;
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
       buckets.push_back({parameters[i].type, 0, {}});
     }
     Bucket& bucket = buckets[*open.bucket];
-    assert(bucket.type == parameters[i].type && bytes % kAlignment == 0);
+    assert(bucket.type == parameters[i].type && bytes % kGradientAlignment == 0);
     bucket.slots.push_back({i, bucket.bytes});
     bucket.bytes += bytes;
   }

@@ -33,9 +33,9 @@ constexpr std::array<std::pair<std::string_view, Collective>, 9> kNames{{
     {"scatter", Collective::scatter},
 }};
 
-class Reader {
+class MscclReader {
  public:
-  Reader(const XmlFile& xml, ScheduleFile& file) : xml_(xml), file_(file), algo_(xml.root()) {}
+  MscclReader(const XmlFile& xml, ScheduleFile& file) : xml_(xml), file_(file), algo_(xml.root()) {}
 
   FilePlan read() && {
     read_heading();
@@ -234,7 +234,7 @@ class Reader {
 ScheduleFile read_msccl(const std::string& path, std::string text) {
   ScheduleFile file{path, std::filesystem::path(path).stem().string(), "msccl"};
   const XmlFile xml(path, std::move(text), "algo");
-  file.schedules = schedules_of(Reader(xml, file).read());
+  file.schedules = schedules_of(MscclReader(xml, file).read());
   return file;
 }
 

@@ -61,9 +61,9 @@ std::uint64_t size(const JsonValue& all, const char* key, std::uint64_t missing)
 }
 
 /// Reads the file into ops whose numbers are all in range.
-class Reader {
+class PlanReader {
  public:
-  Reader(const JsonValue& all, FilePlan& plan) : all_(all), plan_(plan) {}
+  PlanReader(const JsonValue& all, FilePlan& plan) : all_(all), plan_(plan) {}
 
   std::vector<Gpu> read() && {
     const JsonValue gpus = all_.at("gpus");
@@ -314,7 +314,7 @@ ScheduleFile read_mscclpp(const std::string& path, const std::string& text) {
   const nlohmann::json document = parse_json(path, text);
   const JsonValue all(document, path);
   FilePlan plan;
-  const std::vector<Gpu> gpus = Reader(all, plan).read();
+  const std::vector<Gpu> gpus = PlanReader(all, plan).read();
   std::int64_t blocks = 0, ops = 0;
   for (const Gpu& gpu : gpus)
     for (const std::vector<PlanOp>& block : gpu.blocks) {

@@ -26,7 +26,7 @@ struct Ends {
   std::vector<Node> sends;
   std::vector<Node> receives;
 };
-using Channels = std::map<std::tuple<int, int, int>, Ends>;  // keys: from, to, number
+using EndsByChannel = std::map<std::tuple<int, int, int>, Ends>;  // keys: from, to, number
 
 class Picture {
  public:
@@ -73,7 +73,7 @@ class Picture {
   }
 
   std::string text_;
-  Channels channels_;
+  EndsByChannel channels_;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr int kMostIndex = 1 << 30;
 constexpr std::int64_t kMostLanes = 1 << 16, kMostOperandsRead = 1 << 16;
 
 /// Reads schedules, and counts their steps over all ranks.
-class Reader {
+class ScheduleReader {
  public:
   Schedule schedule(const JsonValue& value) {
     value.allow_only({"collective", "layout", "rank", "ranks", "root", "chunks", "scratch_chunks",
@@ -130,7 +130,7 @@ ScheduleFile read_schedules(const std::string& path, const std::string& text) {
   const JsonValue list = all.is_array() ? all : all.at("schedules");
   const std::size_t ranks = list.size(kMostFileRanks);
   if (ranks == 0) list.fail("there are no schedules");
-  Reader reader;
+  ScheduleReader reader;
   for (std::size_t rank = 0; rank < ranks; ++rank)
     file.schedules.push_back(reader.schedule(list.element(rank)));
   return file;

@@ -9,8 +9,6 @@
 namespace tutti {
 namespace {
 
-std::uint64_t joined(std::uint64_t hash, std::uint64_t number) { return mix(hash ^ mix(number)); }
-
 /// Finds streams and ports by the actor and the class of their channel, or by the actor and the
 /// steps that use them where a class has neighbours that differ.
 class Ends {

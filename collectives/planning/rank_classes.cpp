@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::size_t kMostRouteLinks = 400'000'000;
 
-std::uint64_t joined(std::uint64_t hash, std::uint64_t number) { return mix(hash ^ mix(number)); }
-
 /// Refines the colours of the vertices ranks, channels and links, in this order. A channel is
 /// joined to its two ranks and to the links of its route.
 class Refinement {

@@ -14,8 +14,6 @@ namespace {
 /// The most ports and steps of all ranks that are kept: some gigabytes.
 constexpr std::size_t kMostRecords = 40'000'000;
 
-std::uint64_t joined(std::uint64_t hash, std::uint64_t number) { return mix(hash ^ mix(number)); }
-
 std::uint64_t hash_of(const RankShape& shape) {
   std::uint64_t hash = shape.lanes.size();
   for (const RankShape::Lane& lane : shape.lanes) hash = joined(hash, lane.steps);
