@@ -67,9 +67,11 @@ double cpus_bandwidth(pugi::xml_node cpu) {
   return model >= 0xcf ? 40 : model >= 0x8f ? 22 : model >= 0x55 ? 10 : 6;
 }
 
-class Reader {
+class TopologyReader {
  public:
-  explicit Reader(const XmlFile& xml) : xml_(xml) { graph_.system = element_of(xml.root()); }
+  explicit TopologyReader(const XmlFile& xml) : xml_(xml) {
+    graph_.system = element_of(xml.root());
+  }
 
   Graph read() && {
     double between_cpus = kSameDevice;
@@ -268,7 +270,7 @@ pugi::xml_node append(pugi::xml_node parent, const Element& element) {
 
 Graph read_nccl_topology(const std::string& name, std::string text) {
   const XmlFile xml(name, std::move(text), "system");
-  Graph graph = Reader(xml).read();
+  Graph graph = TopologyReader(xml).read();
   if (!graph.is_sound()) xml.fail(xml.root(), "a device has the name of another one");
   return graph;
 }

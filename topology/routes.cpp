@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostGpus = 256, kMostDevices = 1024;
+constexpr std::size_t kMostRoutedGpus = 256, kMostDevices = 1024;
 
 RouteKind kind_of(WireKind kind) {
   constexpr std::array<RouteKind, kWireKinds> kKinds{RouteKind::pci,  RouteKind::nvlink,
@@ -108,11 +108,11 @@ Routes::Routes(const Fabric& fabric)
     refuse(fmt::format("a node has {} devices; at most {} are searched for routes",
                        fabric.node.devices.size(), kMostDevices));
   gpus_ = static_cast<int>(fabric.node.all(DeviceKind::gpu).size());
-  if (gpus_ == 0 || static_cast<std::size_t>(gpus_) > kMostGpus)
+  if (gpus_ == 0 || static_cast<std::size_t>(gpus_) > kMostRoutedGpus)
     refuse(
         fmt::format("a node has {} GPUs, which are the ranks of the simulation; there must be 1 "
                     "to {}",
-                    gpus_, kMostGpus));
+                    gpus_, kMostRoutedGpus));
   merge_wires(fabric.node);
   find_paths(fabric.node);
   leaves_ = nodes_ > 1 ? static_cast<std::uint32_t>(fabric.leaves()) : 0;

@@ -9,10 +9,10 @@
 namespace tutti {
 namespace {
 
-constexpr std::uintmax_t kMostFileBytes = 16u << 20;
+constexpr std::uintmax_t kMostTopologyBytes = 16u << 20;
 
 Graph read_node(const std::string& path) {
-  return read_nccl_topology(path, read_file("the topology", path, kMostFileBytes));
+  return read_nccl_topology(path, read_file("the topology", path, kMostTopologyBytes));
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ Fabric read_topology_file(const std::string& path) {
     return fabric;
   }
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return read_fabric(path, read_file("the fabric", path, kMostFileBytes),
+  return read_fabric(path, read_file("the fabric", path, kMostTopologyBytes),
                      [&](const std::string& node) { return read_node((folder / node).string()); });
 }
 

@@ -37,7 +37,7 @@ const char* name_of(Collective what) {
   }
 }
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_to_write(const std::string& why) {
   throw Error(ErrorKind::unavailable, "MSCCL's XML cannot express these schedules: " + why);
 }
 
@@ -117,9 +117,9 @@ class Channels {
 };
 
 /// Writes the blocks of one rank.
-class Blocks {
+class ThreadBlocks {
  public:
-  Blocks(const Schedule& schedule, const Channels& numbers)
+  ThreadBlocks(const Schedule& schedule, const Channels& numbers)
       : schedule_(schedule), numbers_(numbers) {
     const std::size_t lanes = schedule.lanes.size();
     lines_.resize(lanes);
@@ -162,7 +162,7 @@ class Blocks {
   static bool orders(const After& after) { return after.lane >= 0 && after.pieces_back == 0; }
 
   [[noreturn]] void fail(const std::string& why) const {
-    refuse(fmt::format("rank {} lane {} {}", schedule_.rank, lane_, why));
+    refuse_to_write(fmt::format("rank {} lane {} {}", schedule_.rank, lane_, why));
   }
 
   void write_peers(pugi::xml_node block) {
@@ -290,7 +290,7 @@ std::string write_msccl(const ScheduleFile& file) {
   const Schedule& first = file.schedules.at(0);
   const char* const name = name_of(first.what);
   if (name == nullptr || first.root != 0)
-    refuse(fmt::format("it has no {} with root {}", to_string(first.what), first.root));
+    refuse_to_write(fmt::format("it has no {} with root {}", to_string(first.what), first.root));
   pugi::xml_document document;
   pugi::xml_node algo = document.append_child("algo");
   algo.append_attribute("name") = file.name.c_str();
@@ -314,7 +314,7 @@ std::string write_msccl(const ScheduleFile& file) {
     gpu.append_attribute("i_chunks") = held(schedule, Place::input);
     gpu.append_attribute("o_chunks") = held(schedule, Place::output);
     gpu.append_attribute("s_chunks") = schedule.scratch_chunks;
-    Blocks blocks(schedule, numbers);
+    ThreadBlocks blocks(schedule, numbers);
     blocks.write(gpu);
     most_channels = std::max(most_channels, blocks.channels());
   }

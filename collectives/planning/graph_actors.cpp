@@ -11,7 +11,7 @@ namespace {
 
 /// Finds streams and ports by the actor and the class of their channel, or by the actor and the
 /// steps that use them where a class has neighbours that differ.
-class Ends {
+class StreamEnds {
  public:
   void add(std::uint32_t actor, std::uint32_t channel_class, std::uint64_t label,
            std::uint32_t number) {
@@ -82,7 +82,7 @@ void GraphActors::join(const GraphRequest& request) {
   std::vector<std::size_t> channel_of_receive(plans.all_receives().size());
   for (std::size_t channel = 0; channel < channels.receives.size(); ++channel)
     channel_of_receive[channels.receives[channel]] = channel;
-  Ends of_streams, of_ports;
+  StreamEnds of_streams, of_ports;
   for (std::uint32_t number = 0; number < actors.size(); ++number) {
     const int rank = classes.first[number];
     const Actor& actor = actors[number];

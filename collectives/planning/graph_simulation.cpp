@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr Picoseconds kMostTime = 1'000'000'000'000'000'000;
+constexpr Picoseconds kLatestTime = 1'000'000'000'000'000'000;
 
 /// Runs the actors: it takes events in the order of their times, and settles rates after all events
 /// of one time.
@@ -71,7 +71,7 @@ class Runner {
   void add_event(Picoseconds now, double later, std::uint32_t number, bool is_flow,
                  std::uint32_t version) {
     const double time = static_cast<double>(now) + later;
-    if (!(time < static_cast<double>(kMostTime)))
+    if (!(time < static_cast<double>(kLatestTime)))
       throw Error(ErrorKind::unavailable,
                   "the call would take more than eleven days: links are too slow for its bytes");
     state_.events.push(

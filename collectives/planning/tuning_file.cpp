@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
-constexpr std::uintmax_t kMostFileBytes = 1 << 20;
+constexpr std::uintmax_t kMostTuningBytes = 1 << 20;
 constexpr int kMostDepth = 16;  // objects in objects; functions on JSON call themselves for each
 
 int line_of(const std::string& text, std::size_t position) {
@@ -35,9 +35,9 @@ int line_of(const std::string& text, std::size_t position) {
 }
 
 /// A tuning file, as text and parsed.
-class Reader {
+class TuningReader {
  public:
-  explicit Reader(const fs::path& path) : path_(path) {
+  explicit TuningReader(const fs::path& path) : path_(path) {
     const auto unreadable = [&](std::string_view why) {
       throw Error(ErrorKind::usage,
                   fmt::format("the tuning file {} cannot be read: {}", path.string(), why));
@@ -50,7 +50,7 @@ class Reader {
     if (!fs::is_regular_file(status)) unreadable("it is not a plain file");
     const std::uintmax_t bytes = fs::file_size(path, failed);
     if (failed) unreadable(failed.message());
-    if (bytes > kMostFileBytes) unreadable("it has more than 1 MiB");
+    if (bytes > kMostTuningBytes) unreadable("it has more than 1 MiB");
     std::ifstream file(path, std::ios::binary);
     if (!file.is_open()) unreadable(std::strerror(errno));
     text_.resize(bytes);
@@ -125,7 +125,7 @@ std::string to_text(const MachineId& machine) {
                      machine.cache_bytes >> 10);
 }
 
-LinkKind link_named(const Reader& reader) {
+LinkKind link_named(const TuningReader& reader) {
   const Json& name = reader.field(reader.all(), "anywhere", 0);
   for (std::size_t kind = 0; kind < kLinkKinds; ++kind)
     if (name == to_string(static_cast<LinkKind>(kind))) return static_cast<LinkKind>(kind);
@@ -133,7 +133,7 @@ LinkKind link_named(const Reader& reader) {
                 fmt::format("\"anywhere\" is {}, which is no kind of link", shown(name.dump())));
 }
 
-void check_format(const Reader& reader) {
+void check_format(const TuningReader& reader) {
   const Json& format = reader.field(reader.all(), "format", 0);
   if (format != kFormat)
     reader.refuse(reader.place("format", 0),
@@ -141,7 +141,7 @@ void check_format(const Reader& reader) {
                               format.is_number() ? format.dump() : shown(format.dump()), kFormat));
 }
 
-void check_machine(const Reader& reader, const MachineId& machine) {
+void check_machine(const TuningReader& reader, const MachineId& machine) {
   const Json& recorded = reader.field(reader.all(), "machine", 0);
   const std::size_t at = reader.place("machine", 0);
   MachineId of;
@@ -204,7 +204,7 @@ fs::path default_tuning_file(Environment environment) {
 }
 
 MachineCosts read_tuning_file(const fs::path& path, const MachineId& machine) {
-  const Reader reader(path);
+  const TuningReader reader(path);
   check_format(reader);
   check_machine(reader, machine);
   MachineCosts costs;

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kRefused = "refused: ";
+constexpr std::string_view kRefusedGpus = "refused: ";
 
 }  // namespace
 
@@ -34,7 +34,7 @@ std::string introduce_gpu(CommunicatorParts& parts) {
     if (parts.gpu == nullptr) parts.gpu = open_gpu(parts.runtime->config(), parts.rank);
     return parts.gpu == nullptr ? "" : parts.gpu->uuid();
   } catch (const Error& error) {
-    return std::string(kRefused) + error.what();
+    return std::string(kRefusedGpus) + error.what();
   }
 }
 
@@ -47,9 +47,9 @@ void agree_on_gpus(CommunicatorParts& parts, const Texts& said) {
     }
   };
   for_each_run([](int rank, const std::string& text) {
-    if (text.starts_with(kRefused))
+    if (text.starts_with(kRefusedGpus))
       throw Error(ErrorKind::unavailable,
-                  fmt::format("rank {}: {}", rank, text.substr(kRefused.size())));
+                  fmt::format("rank {}: {}", rank, text.substr(kRefusedGpus.size())));
   });
   for_each_run([&parts](int rank, const std::string& text) {
     if (text.empty() == (parts.gpu == nullptr)) return;

@@ -12,7 +12,7 @@ namespace {
 
 // The time for telling others of a failure, which the rank that has failed waits for.
 constexpr std::chrono::seconds kTelling{1};
-constexpr std::size_t kMostBytes = 1024;  // of a value that is set when a rank has left
+constexpr std::size_t kMostReasonBytes = 1024;  // of a value that is set when a rank has left
 
 Store::Deadline soon() { return std::chrono::steady_clock::now() + kTelling; }
 
@@ -102,7 +102,8 @@ void JoiningStore::fail(const std::exception& error) noexcept {
   try {
     if (stays_)
       return store_.set_when_gone(
-          lost_, (std::string(kInVain) + text_of(rank_, error)).substr(0, kMostBytes), soon());
+          lost_, (std::string(kInVain) + text_of(rank_, error)).substr(0, kMostReasonBytes),
+          soon());
     store_.set(lost_, text_of(rank_, error), soon());
     store_.add(losses_, 1, soon());
   } catch (const std::exception&) {  // The store is gone, and all who wait hear of that.

@@ -47,6 +47,7 @@ MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "transport/channel.h"
 NO_TRANSPORTS = {"mesh", "queue_pair", "ring"}  # the folders of transport/ that transports share
 READING = "docs/architecture.md"  # its numbered list names the files through which an all-reduce goes
+APART = ("collectives/algorithms/", "compute/float.cpp", "compute/integer.cpp")  # their sources are never compiled with others
 OUTSIDE = ["include", "bindings", "tools", "examples", "perf", "tests"]  # the folders beside the library's rooms
 LIBRARY = ("include/", *(f"{floor}/" for floor in FLOORS))
 CPP = {".cpp", ".h", ".hpp"}
@@ -285,6 +286,47 @@ def check_lengths(tree):
                 yield Finding(f.path, f.line, f"{f.lines} lines; at most {FUNCTION_LINES}: {f.head}")
 
 
+def unnamed_namespaces(file):
+    """Yields (namespace around it, offset of its text, text) of each unnamed namespace; the text has nothing within braces."""
+    named = [(m.start(), closing_brace(file.code, m.end() - 1), m.group(1))
+             for m in re.finditer(r"\bnamespace\s+([\w:]+)\s*\{", file.code)]
+    for match in re.finditer(r"\bnamespace\s*\{", file.code):
+        around = "::".join(name for start, end, name in named if start < match.start() < end)
+        depth, text = 0, []
+        for c in file.code[match.end():closing_brace(file.code, match.end() - 1)]:
+            depth -= c == "}"
+            text.append(c if depth == 0 or c == "\n" else " ")
+            depth += c == "{"
+        yield around, match.end(), "".join(text)
+
+
+def own_names(file):
+    """Yields (line, namespace, name) of what unnamed namespaces define; functions have the types of their parameters in the name."""
+    kind = r"(?:class|struct|union|enum(?:\s+class|\s+struct)?)"
+    patterns = (rf"\b{kind}\s+(?P<name>\w+)\b[^;(){{]*\{{", r"\busing\s+(?P<name>\w+)\s*=",
+                r"(?<![\w:.>])(?P<name>\w+)\((?P<types>(?:[^()]|\([^()]*\))*)\)[\w\s:<>*&,-]*\{",
+                r"^(?:inline |static |thread_local )*(?:constexpr|constinit|const) [^=(){};]*?\b(?P<name>\w+)(?:\[\w*\])?\s*[={]")
+    for around, at, text in unnamed_namespaces(file):
+        for pattern in patterns:
+            for match in re.finditer(pattern, text, re.M):
+                name, types = match.group("name"), match.groupdict().get("types")
+                if types is not None:
+                    types = re.split(r",(?![^<]*>)", re.sub(r"\s*=[^,]*", "", types))
+                    name += f"({', '.join(' '.join(re.sub(r'(?<=[ &*>])[a-z_]+[ ]*$', '', t).split()) for t in types)})"
+                yield file.code.count("\n", 0, at + match.start("name")) + 1, around, name
+
+
+def check_unique(tree):
+    """Finds names that several sources define for themselves: a build that compiles several of them as one refuses those."""
+    first = {}
+    for file in tree.cpp(*LIBRARY):
+        if file.suffix == ".cpp" and not file.path.startswith(APART):
+            for line, around, name in own_names(file):
+                other = first.setdefault((around, name), file.path)
+                if other != file.path:
+                    yield Finding(file.path, line, f"{name} is defined in {other}, too, also in an unnamed namespace")
+
+
 def check_readmes(tree):
     for folder in sorted({file.path.rsplit("/", 1)[0] for file in tree.cpp(*LIBRARY[1:])}):
         if f"{folder}/README.md" not in tree.files:
@@ -409,7 +451,7 @@ def main():
     for row in figures(tree, str(len(mutable)) if args.objects else "not looked at"):
         print(f"{row[0]:<44}{row[1]:<52}{row[2]}")
     findings = list(mutable)
-    for check in (check_floors, check_transports, check_public, check_cycles, check_lengths, check_readmes,
+    for check in (check_floors, check_transports, check_public, check_cycles, check_lengths, check_readmes, check_unique,
                   check_figures):
         findings += check(tree)
     for finding in sorted(set(findings)):

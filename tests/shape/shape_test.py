@@ -118,6 +118,15 @@ class Shape(unittest.TestCase):
         f = "int f() {\n" + "  g();\n" * 62 + "}\n"
         self.assert_found("64 lines, one of too many over 60", {"common/text.cpp": f + f})
 
+    def test_a_name_that_two_sources_define_for_themselves_is_named(self):
+        one = "namespace tutti {\nnamespace {\nconstexpr int kLine = 1;\nint f(int a) { return a; }\nclass Reader { int b; };\n}\n}\n"
+        self.assert_found("common/two.cpp:3: kLine is defined in common/one.cpp, too", {"common/one.cpp": one, "common/two.cpp": one})
+        self.assert_found("common/two.cpp:4: f(int) is defined", {"common/one.cpp": one, "common/two.cpp": one})
+        self.assert_found("common/two.cpp:5: Reader is defined", {"common/one.cpp": one, "common/two.cpp": one})
+        for other in (one.replace("tutti", "tutti::net"), "namespace tutti {\nnamespace {\nint f(long b) { int kLine = 2; return kLine; }\n}\n}\n"):
+            status, output = self.check({"common/one.cpp": one, "common/two.cpp": other})
+            self.assertEqual(status, 0, output)
+
     def test_long_files_are_named(self):
         self.assert_found("common/text.cpp:601: 700 lines; at most 600", {"common/text.cpp": "\n" * 700})
         self.assert_found("common/text.h:351: 450 lines; at most 350", {"common/text.h": "\n" * 450})

@@ -7,6 +7,7 @@
 #include <tutti/error.hpp>
 
 #include "transport/ring/ring.h"
+#include "transport/ring/ring_place.h"
 
 namespace tutti::device {
 namespace {
@@ -18,11 +19,6 @@ static_assert(sizeof(RingLine) == sizeof(Line) &&
 static_assert(sizeof(sync::Atomic<std::uint64_t>) == sizeof(std::uint64_t));
 
 constexpr std::size_t kBlockOfEnds = std::size_t{16} << 10;
-constexpr std::size_t kLine = 64;
-
-constexpr std::size_t padded_to_line(std::size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
-}
 
 }  // namespace
 
@@ -77,7 +73,7 @@ std::byte* Ends::place(std::size_t bytes) {
     used_ = 0;
   }
   std::byte* const place = blocks_.back().memory + used_;
-  used_ += padded_to_line(bytes);
+  used_ += padded(bytes);
   return place;
 }
 

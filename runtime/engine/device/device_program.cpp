@@ -9,15 +9,10 @@
 #include <tutti/error.hpp>
 
 #include "runtime/engine/device/kernels.h"
+#include "transport/ring/ring_place.h"
 
 namespace tutti::device {
 namespace {
-
-constexpr std::size_t kLine = 64;
-
-constexpr std::size_t padded_to_line(std::size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
-}
 
 /// A record of several arrays that is put together on the host, and then copied to the GPU.
 class Image {
@@ -25,7 +20,7 @@ class Image {
   /// Reserves room for `count` elements, and returns its offset.
   template <typename T>
   std::size_t reserve(std::size_t count) {
-    const std::size_t at = padded_to_line(bytes_.size());
+    const std::size_t at = padded(bytes_.size());
     bytes_.resize(at + count * sizeof(T));
     return at;
   }
