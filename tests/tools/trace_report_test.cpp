@@ -257,6 +257,13 @@ TEST(TraceReport, SaysWhatFailedAndWhatIsClosed) {
               AllOf(HasSubstr("rank 0: failed: rank 1 is lost"), HasSubstr("rank 1: closed")));
 }
 
+TEST(TraceReport, ShowsNoNegativeTimesOfCallsThatBeganOrEndedWhileRecordsWereRead) {
+  Job job(2);
+  job.add(0, operation(0, kReadAt - kMs, kReadAt + 65 * kMs));
+  job.add(1, operation(0, kReadAt + 65 * kMs, -1));
+  EXPECT_THAT(list(job.processes), AllOf(HasSubstr("which ended 0 ns ago"), HasSubstr("for 0 ns")));
+}
+
 TEST(TraceReport, AcceptsRecordsThatMeanNothing) {
   Job job(1);
   TracedOperation strange = operation(0, 0, kMs);

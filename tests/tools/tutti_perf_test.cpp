@@ -221,6 +221,20 @@ TEST(TuttiPerf, JsonHasTheTablesRowsAndThePhaseOfEach) {
   std::remove(path.c_str());
 }
 
+TEST(TuttiPerf, WritesJsonToStandardOutputAlsoWhereThatIsAFile) {
+  const std::string path = fmt::format("{}tutti_perf.{}.out", testing::TempDir(), ::getpid());
+  std::vector<std::string> words{"sh", "-c", "exec \"$@\" >\"$0\"", path};
+  for (const std::string& word : perf({"--ranks", "1", "-b", "8", "-e", "8", "-J", "/dev/stdout"}))
+    words.push_back(word);
+  Command command(words);
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("# Avg bus bandwidth"), HasSubstr("\"results\"")));
+  EXPECT_FALSE(std::filesystem::exists("/dev/stdout.0"));
+  std::remove(path.c_str());
+}
+
 TEST(TuttiPerf, MeasuresTheLimitsOfTheMachine) {
   Command command(perf({"--limits", "-b", "8", "-e", "4K", "-f", "512"}));
   const int status = command.wait();

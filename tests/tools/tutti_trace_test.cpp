@@ -131,6 +131,8 @@ TEST(TuttiTrace, WritesATraceThatIsValid) {
   ASSERT_TRUE(job.command().wait_for_output("waits"));
   const fs::path path = fs::path(testing::TempDir()) / fmt::format("trace.{}.json", getpid());
   report_with(job, "of 11 operations", {"-o", path});
+  const Said full = trace({"--job", "-o", "/dev/full", job.ranks().front()});
+  EXPECT_THAT(full.err, HasSubstr("/dev/full: it cannot be written: No space left on device"));
   std::ifstream file(path);
   const auto trace = nlohmann::json::parse(file);
   int reductions = 0;

@@ -1,6 +1,7 @@
 #include "perf/json.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -146,9 +147,26 @@ bool is_stream(const std::string& path) {
   return type == std::filesystem::file_type::character || type == std::filesystem::file_type::fifo;
 }
 
+namespace {
+
+// Returns standard output or standard error if the path names it (/dev/stdout, say), also where
+// that is a plain file.
+std::FILE* standard_stream(const std::string& path) {
+  struct stat named {
+  }, open{};
+  if (!path.starts_with("/dev/") && !path.starts_with("/proc/")) return nullptr;
+  if (stat(path.c_str(), &named) != 0) return nullptr;
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO})
+    if (fstat(descriptor, &open) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino)
+      return fdopen(dup(descriptor), "w");
+  return nullptr;
+}
+
+}  // namespace
+
 OutputFile::OutputFile(std::string option, const std::string& path)
-    : option_(std::move(option)), path_(path) {
-  if (is_stream(path)) file_.reset(std::fopen(path_.c_str(), "w"));
+    : option_(std::move(option)), path_(path), file_(standard_stream(path)) {
+  if (!file_ && is_stream(path)) file_.reset(std::fopen(path_.c_str(), "w"));
   for (int attempt = 0; !file_; ++attempt) {
     file_.reset(std::fopen(path_.c_str(), "wx"));
     if (!file_ && errno != EEXIST)

@@ -346,17 +346,20 @@ std::string where_now(const TracedRank& rank, std::int64_t read_at) {
   if (rank.state == RingState::failed) return "failed: " + rank.failure;
   if (rank.operations.empty())
     return rank.state == RingState::closed ? "closed" : "has called nothing yet";
+  // A call may have begun and ended while the records were read.
+  const auto since = [&](std::int64_t time) {
+    return show_duration(std::max(read_at, time) - time);
+  };
   if (const TracedOperation* const now = last_under_way(rank)) {
     const auto waits = now->record.waits_for;
-    return fmt::format("in {} for {}{}", numbered(*now), show_duration(read_at - now->began),
+    return fmt::format("in {} for {}{}", numbered(*now), since(now->began),
                        waits < 0 ? "" : fmt::format(", waits for rank {}", waits));
   }
   const TracedOperation& last = rank.operations.back();
   // Of a run of short calls, the time of the first is known.
   return fmt::format("{}; the last call was {}, which ended {}{} ago ({})",
                      rank.state == RingState::closed ? "closed" : "in no operation", numbered(last),
-                     last.calls() > 1 ? "less than " : "", show_duration(read_at - last.ended),
-                     outcome_of(last));
+                     last.calls() > 1 ? "less than " : "", since(last.ended), outcome_of(last));
 }
 
 std::string list(const std::vector<TracedProcess>& processes) {
