@@ -16,22 +16,19 @@ constexpr std::size_t kMostReasonBytes = 1024;  // of a value that is set when a
 
 Store::Deadline soon() { return std::chrono::steady_clock::now() + kTelling; }
 
-// Other ranks get these errors themselves, from what this rank has told them.
-bool others_know(ErrorKind kind) {
-  return kind == ErrorKind::peer_lost || kind == ErrorKind::mismatch || kind == ErrorKind::corrupt;
-}
-
-// Precedes the text of a rank that has waited in vain.
-constexpr std::string_view kInVain = "timeout: ";
+// These precede the reason where all ranks get the kind of the rank that has failed.
+constexpr std::string_view kInVain = "timeout: ", kMismatch = "mismatch: ";
 
 [[noreturn]] void throw_reason(std::string_view text) {
-  const bool in_vain = text.starts_with(kInVain);
-  throw Error(in_vain ? ErrorKind::timeout : ErrorKind::peer_lost,
-              std::string(text.substr(in_vain ? kInVain.size() : 0)));
+  for (const auto& [before, kind] :
+       {std::pair(kInVain, ErrorKind::timeout), {kMismatch, ErrorKind::mismatch}})
+    if (text.starts_with(before)) throw Error(kind, std::string(text.substr(before.size())));
+  throw Error(ErrorKind::peer_lost, std::string(text));
 }
 
-std::string text_of(int rank, const std::exception& error) {
-  return fmt::format("rank {} could not join the others: {}", rank, error.what());
+std::string reason_of(std::string_view kind, int rank, const std::exception& error) {
+  return fmt::format("{}rank {} could not join the others: {}", kind, rank, error.what())
+      .substr(0, kMostReasonBytes);
 }
 
 }  // namespace
@@ -97,14 +94,14 @@ void JoiningStore::check() {
 
 void JoiningStore::fail(const std::exception& error) noexcept {
   const auto* its = dynamic_cast<const Error*>(&error);
-  if (its != nullptr && others_know(its->kind())) return;
-  stays_ = its != nullptr && its->kind() == ErrorKind::timeout;
+  const ErrorKind kind = its == nullptr ? ErrorKind::internal : its->kind();
+  if (kind == ErrorKind::peer_lost || kind == ErrorKind::corrupt) return;
+  if (kind == ErrorKind::mismatch && !connects_) return;
+  stays_ = kind == ErrorKind::timeout;
   try {
-    if (stays_)
-      return store_.set_when_gone(
-          lost_, (std::string(kInVain) + text_of(rank_, error)).substr(0, kMostReasonBytes),
-          soon());
-    store_.set(lost_, text_of(rank_, error), soon());
+    if (stays_) return store_.set_when_gone(lost_, reason_of(kInVain, rank_, error), soon());
+    store_.set(lost_, reason_of(kind == ErrorKind::mismatch ? kMismatch : "", rank_, error),
+               soon());
     store_.add(losses_, 1, soon());
   } catch (const std::exception&) {  // The store is gone, and all who wait hear of that.
   }

@@ -11,8 +11,8 @@
 namespace tutti {
 
 /// A store whose waits end with `peer_lost` once another rank of the communicator has failed to
-/// join, or has ended where the store notices that; with `timeout` if that was the rank's error. A
-/// key of the communicator's has the reason.
+/// join, or has ended where the store notices that; with `timeout` or `mismatch` if that was the
+/// rank's error. A key of the communicator's has the reason.
 class JoiningStore final : public Store {
  public:
   /// `name` is the communicator's, and begins the names of its keys. `also` is called by check(),
@@ -31,6 +31,9 @@ class JoiningStore final : public Store {
   /// Throws the same error as a wait would, where another rank has failed to join or has ended. It
   /// does not wait for that, and for the store only shortly.
   void check();
+  /// Says that all ranks know of each other what they have to know, and connect. From then on only
+  /// the rank that finds a mismatch knows of it.
+  void connects() noexcept { connects_ = true; }
   /// Tells the others that this rank has failed to join, unless they know it from elsewhere. After
   /// a `timeout` they may wait longer than this rank, and get its error when it leaves the store.
   void fail(const std::exception& error) noexcept;
@@ -41,6 +44,7 @@ class JoiningStore final : public Store {
   const std::string losses_;  // that of a number, which can be read without waiting; 0 is none
   const int rank_;
   const std::function<void()> also_;
+  bool connects_ = false;
   bool stays_ = false;  // The keys are set when this rank leaves the store, although this object
                         // has ended.
 };

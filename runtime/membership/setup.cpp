@@ -422,6 +422,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
       exchange(store, name, rank, size, introduction(parts, caches, connecting), deadline,
                {&parts.runtime->log()});
   check_agreement(said[kSettings], rank);
+  store.connects();
   parts.recorded = {identity_of(parts.name, said), parts.name};
   timer.end(parts.startup, "rendezvous");
 

@@ -230,6 +230,25 @@ TEST_F(MembershipFaults, ARankThatHasWaitedInVainTellsTheOthersWhatItWaitedFor) 
   });
 }
 
+// The ranks are in one store, and connections between rank 2 and the others fail.
+TEST_F(MembershipFaults, ARankWithAnotherSecretIsToldToTheOthers) {
+  over({"tcp"}, [&] {
+    const int port = unused_port();
+    Sign opened;
+    Processes ranks(3, [&](int rank) {
+      Config config = this->config();
+      config.startup_timeout = 60s;
+      const auto store = open_with_others(rank, port, opened, config);
+      config.secret = rank == 2 ? "a secret of its own" : "the secret of the others";
+      const auto began = steady_clock::now();
+      const std::string why = outcome_of([&] { Communicator::create(store, rank, 3, config); });
+      expect(why.starts_with("mismatch") && why.find("has another secret") != why.npos, why);
+      expect(steady_clock::now() - began < 20s, "it waited: " + why);
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+  });
+}
+
 // Rank 0, which serves the store, is stopped while rank 2 connects and looks whether a rank is
 // lost, until rank 2 has waited for the answer in vain and looks again.
 TEST_F(MembershipFaults, AStoreThatIsSlowForSecondsDoesNotEndTheStart) {
