@@ -1,6 +1,6 @@
 // A program that is built with NVIDIA's own nccl.h and runs on tutti's libnccl.so.2. It compares
 // that header with tutti's declarations when it is compiled, and calls every function of the header
-// with good and bad arguments. `./dev test-cuda --torch` builds it, with the headers of PyPI's
+// with good and bad arguments. `./dev test-cuda --nccl` builds it, with the headers of PyPI's
 // nvidia-nccl-cu13, once for each version of the header that it is given.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -3,7 +3,7 @@
 
 Nothing of tutti is imported: PyTorch's wheel is as it comes from PyPI, and finds the library because LD_PRELOAD names it. No
 kernel of PyTorch runs on the stand-in: tensors on the GPU are made and read by copies, or the host executes PyTorch's
-operators (host_kernels.py). `./dev test-cuda --torch` runs it.
+operators (host_kernels.py). `./dev test-cuda --nccl` runs it.
 """
 
 import ctypes
