@@ -1,6 +1,6 @@
 // The functions of the public class Communicator, each of which describes its call as a Call and
-// hands it to CommunicatorImpl. Calls on blocks are in communicator_blocks.cpp,
-// those that make communicators in communicator_membership.cpp.
+// hands it to CommunicatorImpl. Calls on blocks are in communicator_blocks.cpp, those that make
+// communicators in communicator_membership.cpp, and those about plans in communicator_plans.cpp.
 #include <tutti/communicator.hpp>
 
 #include "runtime/calling.h"
@@ -21,21 +21,6 @@ std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
 int Communicator::rank() const noexcept { return impl_->parts().rank; }
 int Communicator::size() const noexcept { return impl_->parts().size; }
 std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
-void Communicator::add_algorithm(std::string name, Planner planner) {
-  const Calling calling(*impl_, "add_algorithm");
-  impl_->planner().own_algorithms().add(std::move(name), std::move(planner));
-}
-std::vector<std::string> Communicator::add_schedules(const std::string& path) {
-  const Calling calling(*impl_, "add_schedules");
-  impl_->planner().forget_last();  // the next call may be one for which a file is meant
-  return impl_->planner().own_algorithms().add_files(path);
-}
-std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
-                                                 Op op, int root) {
-  const Calling calling(*impl_, "prices");
-  return impl_->planner().prices(
-      {.what = what, .type = type, .op = op, .root = root, .count = count});
-}
 const std::vector<StartupPhase>& Communicator::startup() const noexcept {
   return impl_->parts().startup;
 }

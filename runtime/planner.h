@@ -50,6 +50,7 @@ class CallPlanner {
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
   std::vector<AlgorithmPrice> prices(const CallKind& kind);
+  std::string explain(const CallKind& kind);
 
   /// Returns whether `call` repeats the last one closely enough that there is nothing to check or
   /// plan.

@@ -167,4 +167,13 @@ std::vector<AlgorithmPrice> CallPlanner::prices(const CallKind& kind) {
   return list;
 }
 
+std::string CallPlanner::explain(const CallKind& kind) {
+  const Plan plan = plan_kind(kind, "");
+  const CallSignature& call = plan.key.signature;
+  return fmt::format("{} by {}, in messages of {} bytes at most, {} at a time\n{}", describe(call),
+                     describe_algorithm(call.algorithm), plan.key.message_bytes,
+                     plan.key.stripes == 1 ? "one part" : fmt::format("{} parts", plan.key.stripes),
+                     to_text(programs_.plan(call)));
+}
+
 }  // namespace tutti

@@ -135,6 +135,9 @@ class TUTTI_API Communicator {
   /// fastest first; the same on every rank (docs/selection.md).
   std::vector<AlgorithmPrice> prices(Collective what, std::size_t count, DataType type,
                                      Op op = Op::sum, int root = 0);
+  /// Such a call as text: its algorithm, size of messages, and this rank's schedule (to_text()).
+  std::string explain(Collective what, std::size_t count, DataType type, Op op = Op::sum,
+                      int root = 0);
 
   /// Sets output[i] to the reduction of input[i] over all ranks, with the same bits on every rank.
   /// In place: input == output. Every call that reduces takes CallOptions::reduction in place of

@@ -38,6 +38,8 @@ class ProgramCache {
   /// Returns the program for `key`, which is planned, compiled and bound if it is not cached.
   /// Throws what the creation of channels throws (`unavailable`).
   std::shared_ptr<BoundProgram> get(const CallKey& key);
+  /// Returns this rank's schedule of a call. Any thread may call it.
+  Schedule plan(const CallSignature& call) const;
 
  private:
   struct Entry {
@@ -52,8 +54,6 @@ class ProgramCache {
   };
 
   void drop_least_recent();
-
-  Schedule plan(const CallSignature& call) const;
 
   Engine& engine_;
   const OwnAlgorithms& own_;

@@ -11,11 +11,6 @@
 #include "runtime/engine/device/kernels.h"
 
 namespace tutti {
-namespace {
-
-constexpr std::string_view kRefusedGpus = "refused: ";
-
-}  // namespace
 
 std::shared_ptr<GpuDevice> open_gpu(const Config& config, int rank) {
   if (config.device == "none") return nullptr;
@@ -34,7 +29,7 @@ std::string introduce_gpu(CommunicatorParts& parts) {
     if (parts.gpu == nullptr) parts.gpu = open_gpu(parts.runtime->config(), parts.rank);
     return parts.gpu == nullptr ? "" : parts.gpu->uuid();
   } catch (const Error& error) {
-    return std::string(kRefusedGpus) + error.what();
+    return std::string(kRefused) + error.what();
   }
 }
 
@@ -47,9 +42,9 @@ void agree_on_gpus(CommunicatorParts& parts, const Texts& said) {
     }
   };
   for_each_run([](int rank, const std::string& text) {
-    if (text.starts_with(kRefusedGpus))
+    if (text.starts_with(kRefused))
       throw Error(ErrorKind::unavailable,
-                  fmt::format("rank {}: {}", rank, text.substr(kRefusedGpus.size())));
+                  fmt::format("rank {}: {}", rank, text.substr(kRefused.size())));
   });
   for_each_run([&parts](int rank, const std::string& text) {
     if (text.empty() == (parts.gpu == nullptr)) return;

@@ -4,12 +4,16 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "devices/gpu_device.h"
 #include "rendezvous/agreement.h"
 #include "runtime/communicator_parts.h"
 
 namespace tutti {
+
+/// Precedes an error message, which takes the place of what a rank would tell the others.
+inline constexpr std::string_view kRefused = "refused: ";
 
 /// Opens the GPU that the configuration names for `rank`. Returns null if it names none; throws
 /// `unavailable` if it cannot be used.

@@ -235,9 +235,6 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
   parts.cores = std::max(1, cores / hosts);
 }
 
-// Precedes an error message, which takes the place of the costs.
-constexpr std::string_view kRefused = "refused: ";
-
 // A tuning file that the configuration names must be valid, else this throws. The default tuning
 // file is used only if it is valid.
 MachineCosts machine_costs(const Config& config, Log& log) {

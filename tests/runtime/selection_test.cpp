@@ -101,6 +101,25 @@ TEST_F(Selection, PricesAreTheSameOnAllRanksWhateverTheirFilesSay) {
   }
 }
 
+TEST_F(Selection, ACallIsExplainedAsItIsCarriedOut) {
+  EXPECT_THAT(
+      run_ranks(
+          2, config(),
+          [](Communicator& comm) {
+            const std::string said =
+                comm.explain(Collective::all_reduce, 64, DataType::f32, Op::max);
+            EXPECT_THAT(
+                said,
+                StartsWith("all_reduce(64 x f32, max) by algorithm " +
+                           chosen(comm.prices(Collective::all_reduce, 64, DataType::f32, Op::max)) +
+                           ", in messages of "));
+            EXPECT_THAT(said, HasSubstr(fmt::format("\nall_reduce, rank {} of 2: ", comm.rank())));
+            EXPECT_THAT(said, HasSubstr("lane 0, "));
+            EXPECT_THROW(comm.explain(Collective::broadcast, 1, DataType::f32, Op::sum, 2), Error);
+          }),
+      Each(IsEmpty()));
+}
+
 TEST_F(Selection, FileOfRank0ThatIsNamedAndWrongEndsTheStartOfAllRanks) {
   std::ofstream(folder_ / "wrong.json") << "{\n";
   std::vector<Config> configs(3, config());
