@@ -18,12 +18,24 @@ using Returned = std::conditional_t<kForm == Form::blocking, void,
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
-Op op_of(const std::string& name) {
-  for (int k = 0; k < kOps; ++k)
-    if (to_string(static_cast<Op>(k)) == name) return static_cast<Op>(k);
-  refuse("no such reduction: \"" + name +
-         "\"; there are sum, prod, min, max, avg, premul_sum, bit_and, bit_or, bit_xor, "
-         "logical_and and logical_or");
+// Returns the enumerator of that name, of `count` that begin with 0; `what` says what they are.
+template <typename Enum>
+Enum named(const std::string& name, int count, const char* what) {
+  std::string all;
+  for (int k = 0; k < count; ++k) {
+    const std::string_view other = to_string(static_cast<Enum>(k));
+    if (other == name) return static_cast<Enum>(k);
+    all.append(k == 0 ? "" : k + 1 < count ? ", " : " and ").append(other);
+  }
+  refuse(std::string("no such ") + what + ": \"" + name + "\"; there are " + all);
+}
+
+Op op_of(const std::string& name) { return named<Op>(name, kOps, "reduction"); }
+
+std::string explain(const Communicator& self, const std::string& operation, std::size_t count,
+                    const std::string& type, const std::string& op, int root) {
+  return self.get().explain(named<Collective>(operation, kCollectives, "collective"), count,
+                            named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
 }
 
 void same_type(const char* what, const Array& first, const Array& second) {
@@ -309,6 +321,8 @@ void bind_operations(nb::class_<Communicator>& type) {
   bind(As<Form::blocking>());
   bind(As<Form::async>());
   bind(As<Form::persistent>());
+  type.def("explain", &explain, nb::arg("operation"), nb::arg("count"), nb::arg("type") = "f32",
+           nb::arg("op") = "sum", nb::arg("root") = 0);
 }
 
 }  // namespace tutti::python

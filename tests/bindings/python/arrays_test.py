@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests how long the Python package keeps the arrays of calls."""
+"""Tests how long the Python package keeps the arrays of calls, and what it says of calls to come."""
 
 import unittest
 import weakref
@@ -7,6 +7,8 @@ import weakref
 import numpy
 import report
 from package_test import equal, run
+
+import tutti
 
 
 def arrays_of_ended_calls(comm):
@@ -33,7 +35,23 @@ def arrays_of_ended_calls(comm):
     assert after_waiting == [None] * 20, after_waiting
 
 
+def explained(comm):
+    text = comm.explain("all_reduce", 64, op="max")
+    assert text.startswith("all_reduce(64 x f32, max) by algorithm "), text
+    assert f"all_reduce, rank {comm.rank} of 2: " in text, text
+    for wrong in (dict(operation="reduce_all"), dict(type="float"), dict(op="most")):
+        try:
+            comm.explain(**{"operation": "broadcast", "count": 1, **wrong})
+        except tutti.UsageError as error:
+            assert f'"{next(iter(wrong.values()))}"; there are ' in str(error), error
+        else:
+            raise AssertionError(wrong)
+
+
 class Arrays(unittest.TestCase):
+    def test_calls_are_explained_as_they_are_carried_out(self):
+        run(2, explained)
+
     def test_those_of_calls_that_have_ended_are_let_go(self):
         run(2, arrays_of_ended_calls)
 
