@@ -57,11 +57,6 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-/// The hash of a sequence that begins with what `hash` stands for and goes on with `number`.
-constexpr std::uint64_t joined(std::uint64_t hash, std::uint64_t number) noexcept {
-  return mix(hash ^ mix(number));
-}
-
 /// Identifies a program's own reduction, so that ranks can compare it: a hash of its name, and the
 /// bytes of its element.
 constexpr std::uint64_t reduction_id(std::string_view name, std::size_t element_bytes) noexcept {

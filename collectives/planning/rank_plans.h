@@ -13,6 +13,11 @@
 
 namespace tutti {
 
+/// The hash of a sequence that begins with what `hash` stands for, and goes on with `number`.
+constexpr std::uint64_t joined(std::uint64_t hash, std::uint64_t number) noexcept {
+  return mix(hash ^ mix(number));
+}
+
 /// Describes what a rank does, without the numbers of its peers. In an array of two numbers, [0] is
 /// for a full piece and [1] for the last one.
 struct RankShape {
