@@ -63,13 +63,17 @@ std::shared_ptr<GpuDevice> GpuDevice::open(int ordinal, bool wrap,
   std::shared_ptr<GpuDevice> fresh(new GpuDevice(ordinal, wrap));
   OpenGpus& open = open_gpus();
   {
+    // Where this thread has the last share of another GPU by now, that ends without the lock.
+    std::vector<std::shared_ptr<GpuDevice>> others;
     const std::lock_guard lock(open.mutex);
     std::erase_if(open.gpus, [](const auto& each) { return each.expired(); });
-    for (const auto& each : open.gpus)
-      if (auto gpu = each.lock(); gpu != nullptr &&
-                                  gpu->context_number_ == fresh->context_number_ &&
-                                  gpu->process_ == fresh->process_)
+    for (const auto& each : open.gpus) {
+      auto gpu = each.lock();
+      if (gpu == nullptr) continue;
+      if (gpu->context_number_ == fresh->context_number_ && gpu->process_ == fresh->process_)
         return gpu;
+      others.push_back(std::move(gpu));
+    }
   }
   fresh->load(image);  // No lock is held: the driver may wait for kernels of other ranks.
   const std::lock_guard lock(open.mutex);

@@ -17,7 +17,11 @@ ncclComm::ncclComm(tutti::nccl::Settings its_settings, int its_rank, int its_siz
       size(its_size) {}
 
 ncclComm::~ncclComm() {
-  if (job.joinable()) job.join();
+  // The thread itself may be the last one that has a share of the communicator.
+  if (job.get_id() == std::this_thread::get_id())
+    job.detach();
+  else if (job.joinable())
+    job.join();
   made.reset();  // before the calls that are kept, which it ends
 }
 
@@ -65,10 +69,32 @@ ncclResult_t make_now(ncclComm& comm, int turn, const Make& make) noexcept {
   comm.state.store(result, std::memory_order_release);
   comm.state.notify_all();
   if (parent != nullptr) {
+    if (comm.is_unseen && result != ncclSuccess) {
+      const std::lock_guard lock(parent->making);
+      parent->unseen_error = comm.error;
+      parent->unseen_state = result;
+    }
     ++parent->parts_done;
     parent->parts_done.notify_all();
   }
   return result;
+}
+
+void fail_without_thread(ncclComm& comm, int turn, const std::exception& error) noexcept {
+  make_now(comm, turn, [&error](ncclComm&) {
+    throw Failure(ncclSystemError,
+                  std::string("no thread makes the communicator: ") + error.what());
+  });
+}
+
+// Waits for the thread that the communicator has, if it has one.
+void join_job(ncclComm& comm) noexcept {
+  std::thread job;
+  {
+    const std::lock_guard lock(comm.making);
+    std::swap(comm.job, job);
+  }
+  if (job.joinable()) job.join();
 }
 
 }  // namespace
@@ -130,28 +156,35 @@ std::thread make_in_thread(const std::shared_ptr<ncclComm>& comm, Make make) noe
   try {
     return std::thread([comm, turn, make = std::move(make)] { make_now(*comm, turn, make); });
   } catch (const std::exception& error) {
-    const std::string why = error.what();
-    make_now(*comm, turn, [&why](ncclComm&) {
-      throw Failure(ncclSystemError, "no thread makes the communicator: " + why);
-    });
+    fail_without_thread(*comm, turn, error);
     return {};
   }
 }
 
 bool make_later(const std::shared_ptr<ncclComm>& comm, Make make) noexcept {
   const std::shared_ptr<ncclComm> owner = comm->is_unseen ? parent_of(*comm) : comm;
-  std::thread thread = make_in_thread(comm, std::move(make));
-  const bool has_thread = thread.joinable();
-  set_job(*owner, std::move(thread));
-  return has_thread;
+  const int turn = take_turn(*comm);
+  try {
+    start_job(*owner, [comm, turn, make = std::move(make)] { make_now(*comm, turn, make); });
+    return true;
+  } catch (const std::exception& error) {
+    fail_without_thread(*comm, turn, error);
+    return false;
+  }
 }
 
-void set_job(ncclComm& comm, std::thread job) noexcept {
-  {
-    const std::lock_guard lock(comm.making);
-    std::swap(comm.job, job);
+void start_job(ncclComm& comm, std::function<void()> body) {
+  const std::lock_guard lock(comm.making);
+  const auto before = std::make_shared<std::thread>(std::move(comm.job));
+  try {
+    comm.job = std::thread([before, body = std::move(body)] {
+      body();
+      if (before->joinable()) before->join();
+    });
+  } catch (...) {
+    comm.job = std::move(*before);
+    throw;
   }
-  if (job.joinable()) job.join();
 }
 
 ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Make make) {
@@ -167,8 +200,9 @@ ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Mak
     if (comm->is_made) publish(comm, place);
     return result;
   }
-  make_later(comm, std::move(make));
-  return ncclInProgress;
+  if (make_later(comm, std::move(make)) || !comm->is_unseen) return ncclInProgress;
+  remember(comm->error.c_str());  // There is no handle that could say so later.
+  return comm->state;
 }
 
 void abort(ncclComm& comm, const char* why) {
@@ -193,7 +227,7 @@ void destroy(const std::shared_ptr<ncclComm>& comm) noexcept {
   // Another thread may be making it at the end of its group. One that begins later notices `ending`
   // when it has made the communicator.
   if (comm->begun) comm->state.wait(ncclInProgress);
-  set_job(*comm, {});
+  join_job(*comm);
   await_parts(*comm);
   {
     // A call of another thread that abort() has ended may still be about to leave.

@@ -98,6 +98,8 @@ struct ncclComm {
   std::shared_ptr<ncclComm> parent;            ///< That of which this one is being made, or null.
   std::vector<std::weak_ptr<ncclComm>> parts;  ///< Those that are being made of this one.
   std::thread job;  ///< Makes or finalizes a communicator, or takes part in making an unseen one.
+  std::string unseen_error;                 ///< Why the last unseen one that failed was not made.
+  ncclResult_t unseen_state = ncclSuccess;  ///< The result of that.
 
   std::mutex calls;
   // Guarded by `calls`.
@@ -147,8 +149,9 @@ std::thread make_in_thread(const std::shared_ptr<ncclComm>& comm, Make make) noe
 /// Makes a communicator that is not blocking, in a thread. Returns false where make_in_thread() has
 /// none.
 bool make_later(const std::shared_ptr<ncclComm>& comm, Make make) noexcept;
-/// Gives the communicator a thread that it joins before it is freed. The one that it had has ended.
-void set_job(ncclComm& comm, std::thread job) noexcept;
+/// Runs `body` in a thread of the communicator. It ends after the thread that the communicator had,
+/// and before the communicator is freed. Throws std::system_error where there is no thread.
+void start_job(ncclComm& comm, std::function<void()> body);
 
 /// Ends all calls of the communicator, its making and that of others of it, with an error, here and
 /// on the other ranks. Any thread may call it.

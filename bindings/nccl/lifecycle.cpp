@@ -19,19 +19,19 @@ ncclResult_t finish(ncclComm& comm) noexcept {
 }
 
 // Finishes the communicator, in a thread if it is not blocking.
-ncclResult_t finish_or_begin(ncclComm& comm) {
-  if (comm.settings.blocking) return finish(comm);
-  comm.state = ncclInProgress;
+ncclResult_t finish_or_begin(const std::shared_ptr<ncclComm>& comm) {
+  if (comm->settings.blocking) return finish(*comm);
+  comm->state = ncclInProgress;
   try {
-    set_job(comm, std::thread([&comm] {
-              const ncclResult_t result = finish(comm);
-              if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
-              comm.state.store(result, std::memory_order_release);
-              comm.state.notify_all();
-            }));
+    start_job(*comm, [comm] {
+      const ncclResult_t result = finish(*comm);
+      if (result != ncclSuccess) guarded([&] { comm->error = remembered(); });
+      comm->state.store(result, std::memory_order_release);
+      comm->state.notify_all();
+    });
   } catch (const std::system_error&) {
-    comm.state = ncclSuccess;
-    comm.finalized = false;
+    comm->state = ncclSuccess;
+    comm->finalized = false;
     throw;
   }
   return ncclInProgress;
@@ -40,8 +40,8 @@ ncclResult_t finish_or_begin(ncclComm& comm) {
 ncclResult_t finalize(const std::shared_ptr<ncclComm>& comm) {
   ThreadGroup& group = thread_group();
   comm->finalized = true;
-  if (!group.is_open()) return finish_or_begin(*comm);
-  group.add_end([comm] { return guarded([&] { return finish_or_begin(*comm); }); });
+  if (!group.is_open()) return finish_or_begin(comm);
+  group.add_end([comm] { return guarded([&] { return finish_or_begin(comm); }); });
   return ncclSuccess;
 }
 
@@ -78,16 +78,25 @@ void revoke(ncclComm& comm) {
   guarded([&] { finish_calls(comm); });
 }
 
+// Returns how the parts ended that this rank has no handle of.
+ncclResult_t unseen_result(ncclComm& comm) {
+  const std::lock_guard lock(comm.making);
+  if (comm.unseen_state != ncclSuccess) remember(comm.unseen_error.c_str());
+  return comm.unseen_state;
+}
+
 ncclResult_t asynchronous_error(ncclComm& comm) {
   const ncclResult_t state = comm.state.load(std::memory_order_acquire);
   if (state != ncclSuccess && state != ncclInProgress) remember(comm.error.c_str());
-  if (state != ncclSuccess || comm.revoked || !comm.is_made) return state;
-  if (const auto failure = comm.made->failure()) {
+  if (state != ncclSuccess || !comm.is_made) return state;
+  if (const auto failure = comm.made->failure(); failure && !comm.revoked) {
     remember(failure->what());
     return result_of(failure->kind());
   }
   if (comm.settings.blocking) return ncclSuccess;
   if (comm.parts_done < comm.parts_begun) return ncclInProgress;
+  if (const ncclResult_t unseen = unseen_result(comm); unseen != ncclSuccess || comm.revoked)
+    return unseen;
   const std::unique_lock lock(comm.calls, std::try_to_lock);
   if (!lock.owns_lock()) return ncclInProgress;
   const bool waits =

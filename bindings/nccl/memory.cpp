@@ -1,5 +1,7 @@
 // Implements memory for programs, and its registration: buffers and windows.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -43,6 +45,10 @@ bool free_on_host(void* memory) {
 // machines are not copied there. Returns the handle.
 Registered* register_buffer(ncclComm& comm, void* buffer, std::size_t bytes, bool is_window) {
   require(buffer != nullptr && bytes > 0, "the buffer is null, or its size is 0");
+  require(bytes <= std::numeric_limits<std::ptrdiff_t>::max() &&
+              bytes <= std::numeric_limits<std::uintptr_t>::max() -
+                           reinterpret_cast<std::uintptr_t>(buffer),
+          "the size of the buffer is more than memory can hold");
   const Calling calling(comm);
   auto registered = std::make_unique<Registered>(Registered{buffer, is_window, {}});
   if (comm.gpu == nullptr || !comm.gpu->owns(buffer))

@@ -19,6 +19,7 @@
 #include "bindings/nccl/algorithms.h"
 #include "bindings/nccl/errors.h"
 #include "bindings/nccl/process.h"
+#include "common/files.h"
 
 namespace tutti::nccl {
 namespace {
@@ -122,9 +123,10 @@ void read_log(Config& config) {
   }
   if (const auto pattern = variable("NCCL_DEBUG_FILE"); pattern && !config.log_sink) {
     const std::string path = log_path(*pattern);
-    const std::shared_ptr<std::FILE> file(std::fopen(path.c_str(), "ae"), [](std::FILE* its) {
-      if (its != nullptr) std::fclose(its);
-    });
+    const std::shared_ptr<std::FILE> file(open_to_write(path, O_CREAT | O_APPEND),
+                                          [](std::FILE* its) {
+                                            if (its != nullptr) std::fclose(its);
+                                          });
     if (file == nullptr)
       return write_line(config, "NCCL_DEBUG_FILE: " + path + ": " + std::strerror(errno) +
                                     ": the log goes to the standard error");

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "common/fd.h"
 #include "common/sync.h"
 
 namespace tutti {
@@ -38,7 +39,7 @@ bool is_unhandled(const struct sigaction& action) noexcept {
 bool listen_for_dump_signal(std::string_view name) noexcept {
   const int number = name == "USR1" ? SIGUSR1 : SIGUSR2;
   if (dump_signal.bell.load() < 0) {
-    const int made = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int made = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)).release();
     int none = -1;
     if (made >= 0 && !dump_signal.bell.compare_exchange_strong(none, made)) close(made);
     if (dump_signal.bell.load() < 0) return false;

@@ -13,6 +13,8 @@
 
 #include <tutti/error.hpp>
 
+#include "common/files.h"
+
 namespace tutti::perf {
 namespace {
 
@@ -144,7 +146,8 @@ std::string to_json(const Report& report, const Options& options, std::string_vi
 bool is_stream(const std::string& path) {
   std::error_code unknown;
   const auto type = std::filesystem::status(path, unknown).type();
-  return type == std::filesystem::file_type::character || type == std::filesystem::file_type::fifo;
+  return type == std::filesystem::file_type::character ||
+         type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket;
 }
 
 namespace {
@@ -166,10 +169,10 @@ std::FILE* standard_stream(const std::string& path) {
 
 OutputFile::OutputFile(std::string option, const std::string& path)
     : option_(std::move(option)), path_(path), file_(standard_stream(path)) {
-  if (!file_ && is_stream(path)) file_.reset(std::fopen(path_.c_str(), "w"));
+  const bool stream = !file_ && is_stream(path);
   for (int attempt = 0; !file_; ++attempt) {
-    file_.reset(std::fopen(path_.c_str(), "wx"));
-    if (!file_ && errno != EEXIST)
+    file_.reset(open_to_write(path_, stream ? 0 : O_CREAT | O_EXCL));
+    if (!file_ && (stream || errno != EEXIST))
       throw Error(ErrorKind::usage, fmt::format("{} {}: cannot write there: {}", option_, path_,
                                                 std::strerror(errno)));
     if (!file_) path_ = fmt::format("{}.{}", path, attempt);

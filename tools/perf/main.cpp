@@ -347,12 +347,13 @@ int main(int argc, char** argv) {
   try {
     return tutti::perf::perform(tutti::perf::command_line(argc, argv));
   } catch (const tutti::Error& error) {
-    fmt::print(stderr, "{}: {}: {}\n", speaker, to_string(error.kind()), error.what());
+    std::fputs(fmt::format("{}: {}: {}\n", speaker, to_string(error.kind()), error.what()).c_str(),
+               stderr);
     const bool refused =
         error.kind() == tutti::ErrorKind::usage || error.kind() == tutti::ErrorKind::unavailable;
     return refused ? tutti::perf::kUsageStatus : 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", speaker, error.what());
+    std::fputs(fmt::format("{}: {}\n", speaker, error.what()).c_str(), stderr);
     return 1;
   }
 }

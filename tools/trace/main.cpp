@@ -18,6 +18,7 @@
 
 #include <tutti/tutti.hpp>
 
+#include "common/files.h"
 #include "common/text.h"
 #include "tools/command.h"
 #include "trace/chrome.h"
@@ -54,8 +55,8 @@ struct Arguments {
 bool is_process(const std::string& named) { return tutti::parse_number<pid_t>(named).has_value(); }
 
 void write_file(const std::string& path, const std::string& text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
-                                                             std::fclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      tutti::open_to_write(path, O_CREAT | O_TRUNC), std::fclose);
   if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
       std::fflush(file.get()) != 0)
     throw std::runtime_error(path + ": it cannot be written: " + std::strerror(errno));

@@ -205,12 +205,14 @@ void Communicator::end() noexcept {
   for (const auto& each : persistent_)
     if (const auto call = each.lock()) call->reset();
   persistent_.clear();
+  // Another thread, a callback or the end of an array may close it meanwhile, and finds nothing
+  // left. The arrays of calls live until the calls have ended.
+  const std::vector<Pending> kept = std::exchange(pending_, {});
   std::unique_ptr<tutti::Communicator> last = std::move(communicator_);
   if (last != nullptr) {
     const Unlocked unlocked;
     last.reset();
   }
-  pending_.clear();
 }
 
 tutti::Communicator& Communicator::get() const {

@@ -42,25 +42,34 @@ DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& rec
       driver_(gpu_->driver()),
       ends_(*gpu_, settings) {
   const GpuDevice::Current current(*gpu_);
-  words_ = GpuWords::of_process().take(*gpu_);
-  control_ = reinterpret_cast<device::Control*>(words_.memory);
-  issued_ = words_.reached;
-  launches_.store(words_.reached, std::memory_order_relaxed);
-  int least = 0, greatest = 0;
-  cuda::check(driver_, driver_.stream_priorities(&least, &greatest), "the priorities of streams");
-  cuda::check(driver_, driver_.create_stream(&own_, cuda::kStreamNonBlocking, greatest),
-              "a stream of a GPU");
-  cuda::check(driver_, driver_.create_stream(&again_, cuda::kStreamNonBlocking, greatest),
-              "a stream of a GPU");
-  awaited_ = gpu_->take(GpuDevice::Kind::pinned, device::kMostBlocks * sizeof(std::int32_t));
-  std::fill_n(reinterpret_cast<std::int32_t*>(awaited_.memory), device::kMostBlocks, -1);
-  control_on_gpu_ = gpu_->address_of(control_);
-  forks_on_gpu_ =
-      gpu_->address_of(reinterpret_cast<std::uint64_t*>(words_.memory + sizeof *control_));
-  awaited_on_gpu_ = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
-  counts_ = gpu_->take(GpuDevice::Kind::device, sizeof(device::Counts));
-  const device::Counts none{};
-  gpu_->upload(counts_.memory, &none, sizeof none, again_);
+  try {
+    words_ = GpuWords::of_process().take(*gpu_);
+    control_ = reinterpret_cast<device::Control*>(words_.memory);
+    issued_ = words_.reached;
+    launches_.store(words_.reached, std::memory_order_relaxed);
+    int least = 0, greatest = 0;
+    cuda::check(driver_, driver_.stream_priorities(&least, &greatest), "the priorities of streams");
+    cuda::check(driver_, driver_.create_stream(&own_, cuda::kStreamNonBlocking, greatest),
+                "a stream of a GPU");
+    cuda::check(driver_, driver_.create_stream(&again_, cuda::kStreamNonBlocking, greatest),
+                "a stream of a GPU");
+    awaited_ = gpu_->take(GpuDevice::Kind::pinned, device::kMostBlocks * sizeof(std::int32_t));
+    std::fill_n(reinterpret_cast<std::int32_t*>(awaited_.memory), device::kMostBlocks, -1);
+    control_on_gpu_ = gpu_->address_of(control_);
+    forks_on_gpu_ =
+        gpu_->address_of(reinterpret_cast<std::uint64_t*>(words_.memory + sizeof *control_));
+    awaited_on_gpu_ = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
+    counts_ = gpu_->take(GpuDevice::Kind::device, sizeof(device::Counts));
+    const device::Counts none{};
+    gpu_->upload(counts_.memory, &none, sizeof none, again_);
+  } catch (...) {  // Nothing has used any of it.
+    if (own_ != nullptr) driver_.destroy_stream(own_);
+    if (again_ != nullptr) driver_.destroy_stream(again_);
+    if (awaited_.memory != nullptr) gpu_->give_back(GpuDevice::Kind::pinned, awaited_);
+    if (counts_.memory != nullptr) gpu_->give_back(GpuDevice::Kind::device, counts_);
+    if (words_.memory != nullptr) give_back_words();
+    throw;
+  }
 }
 
 // Once stop() has been called, streams may have kernels that come later. They use control_ and

@@ -169,6 +169,26 @@ TEST(NcclMeetings, AGroupThatFinalizesReturnsAtOnceWhereTheCommunicatorIsNotBloc
   });
 }
 
+// The thread that makes a communicator may be the last that has a share of it.
+TEST(NcclMeetings, AnAbortByAnotherThreadAtOnceEndsAStart) {
+  for (int round = 0; round < 40; ++round) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ncclConfig_t config = not_blocking();
+    ncclComm_t comm = nullptr;
+    const bool in_group = round % 2 == 0;
+    if (in_group) ncclGroupStart();
+    std::thread aborting([&] {
+      ncclComm_t seen = nullptr;
+      while ((seen = std::atomic_ref(comm).load()) == nullptr) std::this_thread::yield();
+      EXPECT_EQ(ncclCommAbort(seen), ncclSuccess);
+    });
+    ncclCommInitRankConfig(&comm, 2, id, 0, &config);
+    aborting.join();
+    if (in_group) ncclGroupEnd();
+  }
+}
+
 TEST(NcclMeetings, DestroyEndsAStartWhoseOtherRankNeverComes) {
   setenv("TUTTI_STARTUP_TIMEOUT_MS", "3600000", 1);
   ncclUniqueId id;

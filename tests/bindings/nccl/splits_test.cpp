@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,17 +88,66 @@ TEST(NcclSplits, AbortEndsASplitForWhichAnotherRankNeverComes) {
   });
 }
 
+// Two ranks of this thread that do not block.
+std::array<ncclComm_t, 2> two_not_blocking() {
+  ncclUniqueId id;
+  CHECK_NCCL(ncclGetUniqueId(&id));
+  std::array<ncclComm_t, 2> comms{};
+  ncclConfig_t config = not_blocking();
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], 2, id, rank, &config),
+              ncclInProgress);
+  for (ncclComm_t comm : comms) EXPECT_EQ(settled(comm), ncclSuccess);
+  return comms;
+}
+
+TEST(NcclSplits, SeveralWithoutAColorAreOneGroup) {
+  const std::array<ncclComm_t, 2> comms = two_not_blocking();
+  std::array<ncclComm_t, 2> none{}, parts{};
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (ncclComm_t& each : none)
+    EXPECT_EQ(ncclCommSplit(comms[0], -1, 0, &each, nullptr), ncclSuccess);
+  for (ncclComm_t& each : parts)
+    EXPECT_EQ(ncclCommSplit(comms[1], 0, 0, &each, nullptr), ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclInProgress) << "it waits for ranks that it is to begin";
+  for (ncclComm_t comm : {comms[0], comms[1], parts[0], parts[1]})
+    EXPECT_EQ(settled(comm), ncclSuccess);
+  for (ncclComm_t comm : {comms[0], comms[1], parts[0], parts[1]})
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NcclSplits, FinalizeBehindOneWithoutAColorReturnsAtOnce) {
+  const std::array<ncclComm_t, 2> comms = two_not_blocking();
+  ncclComm_t none = nullptr, part = nullptr;
+  EXPECT_EQ(ncclCommSplit(comms[0], -1, 0, &none, nullptr), ncclInProgress);
+  EXPECT_EQ(ncclCommFinalize(comms[0]), ncclInProgress);
+  EXPECT_EQ(ncclCommSplit(comms[1], 0, 0, &part, nullptr), ncclInProgress);
+  for (ncclComm_t comm : {comms[0], comms[1], part}) EXPECT_EQ(settled(comm), ncclSuccess);
+  for (ncclComm_t comm : {comms[0], comms[1], part}) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NcclSplits, OneWithoutAColorThatFailsIsToldByItsParentAlsoWhereThatIsRevoked) {
+  constexpr const char* kLimit = "TUTTI_STARTUP_TIMEOUT_MS";
+  const char* const before = std::getenv(kLimit);
+  const std::string old = before == nullptr ? "" : before;
+  setenv(kLimit, "2000", 1);
+  const std::array<ncclComm_t, 2> comms = two_not_blocking();
+  before == nullptr ? unsetenv(kLimit) : setenv(kLimit, old.c_str(), 1);
+  std::thread other([&] { EXPECT_EQ(ncclCommRevoke(comms[1], 0), ncclSuccess); });
+  EXPECT_EQ(ncclCommRevoke(comms[0], 0), ncclSuccess);
+  other.join();
+  ncclComm_t none = nullptr;
+  EXPECT_EQ(ncclCommSplit(comms[0], -1, 0, &none, nullptr), ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(comms[0], &state), ncclSuccess);
+  EXPECT_EQ(state, ncclInProgress);
+  EXPECT_EQ(settled(comms[0]), ncclRemoteError) << "the other rank never calls it";
+  for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
 TEST(NcclSplits, OneWithoutAColorIsWaitedForByItsParent) {
   for (const bool in_group : {false, true}) {
-    ncclUniqueId id;
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    std::array<ncclComm_t, 2> comms{};
-    ncclConfig_t config = not_blocking();
-    for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(
-          ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], 2, id, rank, &config),
-          ncclInProgress);
-    for (ncclComm_t comm : comms) ASSERT_EQ(settled(comm), ncclSuccess);
+    const std::array<ncclComm_t, 2> comms = two_not_blocking();
     ncclComm_t none = comms[0], part = nullptr;
     if (in_group) ncclGroupStart();
     EXPECT_EQ(ncclCommSplit(comms[0], -1, 0, &none, nullptr),
