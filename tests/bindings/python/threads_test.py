@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 
 import numpy
 import report
@@ -78,6 +79,31 @@ class Threads(unittest.TestCase):
                 barrier.run()
 
         run(2, body)
+
+    def test_a_second_close_leaves_the_arrays_to_the_first_which_waits_for_their_calls(self):
+        class Array(numpy.ndarray):
+            pass
+
+        first, second = tutti.Communicator.in_process(2, timeout=60)
+        data = numpy.zeros(1 << 20, dtype=numpy.uint8).view(Array)
+        there = weakref.ref(data)
+        first.recv_async(data, peer=1, tag=1)
+        first.recv_async(numpy.zeros(1), peer=1, tag=2)._then(first.close)
+        del data
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        while True:  # until the first is closing
+            try:
+                first.memory_bytes()
+            except tutti.UsageError:
+                break
+        first.close()
+        self.assertIsNotNone(there())
+        second.send(numpy.zeros(1), 0, tag=2)
+        second.send(numpy.ones(1 << 20, dtype=numpy.uint8), 0, tag=1)
+        closing.join()
+        second.close()
+        self.assertIsNone(there())
 
 
 if __name__ == "__main__":
