@@ -151,6 +151,7 @@ void check_buffers(const Call& call, int rank, int size) {
 }
 
 std::string describe(const CallSignature& call, const UserReduction* reduction) {
+  if (is_of_split(call.what, call.op)) return "split";
   const bool variable = call.lengths != 0;
   std::string text = name_of(call.what, variable) + "(";
   if (call.lengths == kPairLengths)

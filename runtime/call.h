@@ -51,6 +51,13 @@ struct VariableBlocks {
   std::size_t own_count = 0;
 };
 
+/// The operation of the all_gather by which ranks tell each other how they split: that of a program
+/// is Op::sum, so that ranks which meet in both hear of a mismatch.
+inline constexpr Op kSplitOp = Op::max;
+constexpr bool is_of_split(Collective what, Op op) noexcept {
+  return what == Collective::all_gather && op == kSplitOp;
+}
+
 struct Call {
   CallKind kind;
   const void* input = nullptr;

@@ -14,7 +14,8 @@ void Calling::refuse_second_thread(CommunicatorImpl& communicator, std::string_v
       ErrorKind::usage,
       fmt::format(
           "{}: another thread is in a call of this communicator, which one thread at a time "
-          "may call: give each thread a communicator of its own (dup)",
+          "may call: give each thread a communicator of its own (dup); planners and Config::select "
+          "may call other communicators alone",
           what));
 }
 

@@ -120,7 +120,7 @@ Communicator Communicator::from_env(const Config& config) {
 Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
                                   const Config& config) {
   return CommunicatorImpl::make(
-      join_store(std::move(store), rank, size, config, configured_secret(config)));
+      join_store(std::move(store), rank, size, config, [&] { return configured_secret(config); }));
 }
 
 Communicator Communicator::join(const Config& config) {

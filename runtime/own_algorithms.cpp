@@ -133,6 +133,13 @@ std::string OwnAlgorithms::of_window(Collective what, int root, std::uint64_t by
   return {};
 }
 
+std::string OwnAlgorithms::name_of(std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [use, its] : numbers_)
+    if (its == number) return std::get<0>(use);
+  return {};
+}
+
 // The caller does not hold the mutex, because the planner belongs to the program and may call any
 // function.
 std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Entry& entry,

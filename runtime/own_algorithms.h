@@ -61,6 +61,8 @@ class OwnAlgorithms {
   std::string of_window(Collective what, int root, std::uint64_t bytes,
                         std::size_t message_bytes) const;
 
+  /// Returns the name of the algorithm that has this number, or an empty one.
+  std::string name_of(std::uint32_t number) const;
   /// Returns this rank's schedule, for a number that number() has returned.
   const Schedule& schedule(std::uint32_t number) const;
   /// Returns the properties of all ranks' schedules.

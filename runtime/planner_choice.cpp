@@ -138,7 +138,7 @@ SelectRequest CallPlanner::request_of(const CallKind& kind) const {
 // function, or if it leaves the choice to tutti.
 std::string CallPlanner::selected(const CallKind& kind) const {
   const Select& select = parts_.runtime->config().select;
-  if (!select) return {};
+  if (!select || is_of_split(kind.what, kind.op)) return {};
   try {
     return select({kind.what, kind.type, kind.op, kind.root, kind.count,
                    kind.count * element_bytes(kind), parts_.size, accumulation_of(kind)});
@@ -170,8 +170,10 @@ std::vector<AlgorithmPrice> CallPlanner::prices(const CallKind& kind) {
 std::string CallPlanner::explain(const CallKind& kind) {
   const Plan plan = plan_kind(kind, "");
   const CallSignature& call = plan.key.signature;
+  const std::string own = own_algorithms_.name_of(call.algorithm);
   return fmt::format("{} by {}, in messages of {} bytes at most, {} at a time\n{}", describe(call),
-                     describe_algorithm(call.algorithm), plan.key.message_bytes,
+                     own.empty() ? describe_algorithm(call.algorithm) : "algorithm " + own,
+                     plan.key.message_bytes,
                      plan.key.stripes == 1 ? "one part" : fmt::format("{} parts", plan.key.stripes),
                      to_text(programs_.plan(call)));
 }

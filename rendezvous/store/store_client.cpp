@@ -132,6 +132,9 @@ void StoreClient::be_rank(Store::Deadline deadline) {
     idle_ = false;
   }
   call(Verb::be_rank, {}, {}, deadline);
+  // The server may have appointed this rank to stand by then. That is read with the answer to the
+  // next request, which a rank need not make for as long as nothing fails.
+  call(Verb::be_rank, {}, {}, deadline);
 }
 
 template <typename Done>

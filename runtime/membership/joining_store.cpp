@@ -107,4 +107,20 @@ void JoiningStore::fail(const std::exception& error) noexcept {
   }
 }
 
+std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
+  return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
+}
+
+void tell_if_it_throws(Store& store, int rank, int size, const std::function<void()>& prepare) {
+  try {
+    prepare();
+  } catch (const std::exception& error) {
+    try {
+      JoiningStore(store, next_prefix(store, rank, soon()), rank, size, soon(), {}).fail(error);
+    } catch (const std::exception&) {  // The store is gone, and all who wait hear of that.
+    }
+    throw;
+  }
+}
+
 }  // namespace tutti

@@ -49,4 +49,11 @@ class JoiningStore final : public Store {
                         // has ended.
 };
 
+/// Returns the name of the communicator that this rank makes next of a store.
+std::string next_prefix(Store& store, int rank, Store::Deadline deadline);
+
+/// Calls `prepare`, before this rank joins the others. If that throws, it tells those that wait for
+/// this rank in the store, for a second at most, and throws on.
+void tell_if_it_throws(Store& store, int rank, int size, const std::function<void()>& prepare);
+
 }  // namespace tutti

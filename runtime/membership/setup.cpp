@@ -283,10 +283,6 @@ std::shared_ptr<PriceList> prices_of(const std::string& costs) {
 
 // Each communicator that is made over a store has a number, on which all ranks agree because each
 // counts its own calls.
-std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
-  return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
-}
-
 // The size of rings on which all ranks agree: each machine's ranks share its caches, and the
 // smallest size is one that all can use.
 std::size_t agreed_ring_bytes(const Config& config, const Texts& caches, const Texts& location,
@@ -460,14 +456,20 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
 }
 
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
-                             const Secret& secret, std::vector<TransportEntry> known) {
+                             const std::function<Secret()>& secret,
+                             std::vector<TransportEntry> known) {
   check_ranks(rank, size);
-  check_settings(config);
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
-  bind_rank(rank, size, config);
-  const Process own{std::make_shared<Runtime>(config), nullptr, std::move(known)};
-  return join_named(std::move(store), {}, rank, size, own, secret, startup_deadline(*own.runtime));
+  Secret its;
+  Process own{nullptr, nullptr, std::move(known)};
+  tell_if_it_throws(*store, rank, size, [&] {
+    check_settings(config);
+    if (secret) its = secret();
+    bind_rank(rank, size, config);
+    own.runtime = std::make_shared<Runtime>(config);
+  });
+  return join_named(std::move(store), {}, rank, size, own, its, startup_deadline(*own.runtime));
 }
 
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process) {
@@ -514,8 +516,8 @@ CommunicatorParts join_environment(const Config& config) {
   Log log(config.log_level, config.log_sink);
   OpenedStore opened = open_store(launch, config, deadline, log);
   const auto joined = std::chrono::steady_clock::now();
-  CommunicatorParts parts =
-      join_store(std::move(opened.store), launch.rank, launch.size, config, opened.secret);
+  CommunicatorParts parts = join_store(std::move(opened.store), launch.rank, launch.size, config,
+                                       [&opened] { return opened.secret; });
   parts.startup.insert(parts.startup.begin(), {"store", joined - start});
   parts.private_store = launch.size == 1 && launch.file.empty();
   return parts;

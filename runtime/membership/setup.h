@@ -17,10 +17,11 @@ namespace tutti {
 /// Implements Communicator::from_env().
 CommunicatorParts join_environment(const Config& config);
 
-/// Implements Communicator::create(). `secret` is that of the job, which may have none; `known`
-/// lists the transports that may be used.
+/// Implements Communicator::create(). `secret` returns that of the job, or throws; it is null where
+/// there is none. `known` lists the transports that may be used. The other ranks are told of
+/// settings that are wrong.
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
-                             const Secret& secret,
+                             const std::function<Secret()>& secret,
                              std::vector<TransportEntry> known = transports());
 
 /// Holds what the ranks of one process share.

@@ -103,7 +103,7 @@ Splitting::Splitting(const CommunicatorParts& whole, const SplitCard& card)
 }
 
 Call Splitting::exchange() {
-  return Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card_},
+  return Call{{Collective::all_gather, DataType::uint8, kSplitOp, 0, sizeof card_},
               &card_,
               cards_.data(),
               {},

@@ -116,6 +116,8 @@ TEST_F(Selection, ACallIsExplainedAsItIsCarriedOut) {
             EXPECT_THAT(said, HasSubstr(fmt::format("\nall_reduce, rank {} of 2: ", comm.rank())));
             EXPECT_THAT(said, HasSubstr("lane 0, "));
             EXPECT_THROW(comm.explain(Collective::broadcast, 1, DataType::f32, Op::sum, 2), Error);
+            EXPECT_THAT(comm.explain(Collective::reduce, 4, DataType::f32, Op::premul_sum, 1),
+                        StartsWith("reduce(4 x f32, premul_sum, root 1) by algorithm "));
           }),
       Each(IsEmpty()));
 }
@@ -190,6 +192,7 @@ TEST_F(Selection, ProgramsFunctionIsAskedAndItsChoiceTaken) {
 TEST_F(Selection, ProgramsFunctionMayNameTheProgramsOwnAlgorithm) {
   Config asked = config();
   asked.select = [](const SelectQuery& query) {
+    EXPECT_NE(query.what, Collective::all_gather) << "of a split, which is none of the program";
     return query.what == Collective::broadcast ? "mine" : "";
   };
   EXPECT_THAT(run_ranks(2, asked,
@@ -208,6 +211,10 @@ TEST_F(Selection, ProgramsFunctionMayNameTheProgramsOwnAlgorithm) {
                           comm.broadcast(std::span(data), 1);
                           EXPECT_THAT(data, AllAre(2));
                           EXPECT_GT(planned, 0);
+                          EXPECT_THAT(
+                              comm.explain(Collective::broadcast, 10, DataType::int32, Op::sum, 1),
+                              StartsWith("broadcast(10 x int32, root 1) by algorithm mine, "));
+                          comm.dup();
                         }),
               Each(IsEmpty()));
 }

@@ -550,6 +550,9 @@ TEST(TuttiRun, SaysWhatIsWrongWithItsArguments) {
   refused({"-n", "2", "--tiemout", "3", "--", "true"}, 2, "--tiemout");
   refused({"-n", "2", "--env", "A", "--", "true"}, 2, "'A' is not NAME=VALUE");
   refused({"-n", "2", "--join", "here", "--", "true"}, 2, "'here' is not [HOST:]PORT");
+  refused({"-n", "2", "--join", "", "--", "true"}, 2, "the address of the job is empty");
+  refused({"-n", "2", "--join", "http://here", "--", "true"}, 2, "is not [HOST:]PORT");
+  refused({"-n", "2", "--env", "RANK=5", "--", "true"}, 2, "RANK is what tutti-run itself sets");
   refused({"-n", "2", "--join", "1", "--port", "2", "--", "true"}, 2, "--port excludes --join");
   refused({"-n", "2", "--max-failures", "-1", "--", "true"}, 2, "--max-failures");
   refused({"-n", "2", "--timeout", "nan", "--", "true"}, 2, "--timeout");

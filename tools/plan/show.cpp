@@ -87,9 +87,10 @@ void add_show(CLI::App& app, Run& run) {
           ->add_flag("--dot", arguments->dot,
                      "Print a picture of the graph for Graphviz: pipe to dot -Tsvg")
           ->excludes(json);
-  command->add_flag("--svg", arguments->svg, "Print a picture of the rings")
-      ->excludes(json)
-      ->excludes(dot);
+  CLI::Option* const svg =
+      command->add_flag("--svg", arguments->svg, "Print a picture of the rings")
+          ->excludes(json)
+          ->excludes(dot);
   CLI::Option* const root =
       command->add_option("--root", arguments->root, "The GPU from which trees are shown")
           ->capture_default_str();
@@ -98,8 +99,10 @@ void add_show(CLI::App& app, Run& run) {
                    "Look for rings through so many machines like that of the XML")
       ->check(CLI::Range(1, kMostNodes));
   command->add_flag("--graph", arguments->graph, "The graph alone, without a search")
-      ->excludes(root);
-  command->add_flag("--all", arguments->all, "All nodes of a fabric with its switches, as a graph");
+      ->excludes(root)
+      ->excludes(svg);
+  command->add_flag("--all", arguments->all, "All nodes of a fabric with its switches, as a graph")
+      ->excludes(svg);
   command->callback([arguments, &run] { run = [arguments] { return show(*arguments); }; });
 }
 

@@ -61,9 +61,13 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& text) {
-        return text.find('=') > 0 && text.find('=') != std::string::npos
-                   ? std::string()
-                   : "'" + text + "' is not NAME=VALUE";
+        const std::size_t end = text.find('=');
+        if (end == 0 || end == std::string::npos) return "'" + text + "' is not NAME=VALUE";
+        for (const char* own :
+             {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+          if (text.substr(0, end) == own)
+            return std::string(own) + " is what tutti-run itself sets (see --ranks and --port)";
+        return std::string();
       });
   app.add_flag("--tag,!--no-tag", launch.tag,
                "Put each rank's number before its lines (the default), or let ranks write where we "
@@ -93,6 +97,9 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--join", arguments.join,
                  "Start newcomers to a running job: [HOST:]PORT, or its TUTTI_STORE (tcp://..., "
                  "file://...)")
+      ->check([](const std::string& where) {
+        return where.empty() ? "the address of the job is empty" : std::string();
+      })
       ->excludes(port);
   app.add_flag("--nccl", arguments.nccl,
                "Have programs that were written for NCCL run on tutti, by its libnccl.so.2");
@@ -115,7 +122,7 @@ void take_command(const CLI::App& app, tutti::tools::LaunchOptions& launch) {
 /// Makes the ranks newcomers to the job at `where`.
 void set_job(const std::string& where, tutti::tools::LaunchOptions& launch) {
   launch.newcomers = true;
-  if (where.find("://") != std::string::npos)
+  if (where.starts_with("tcp://") || where.starts_with("file:///"))
     return launch.environment.push_back("TUTTI_STORE=" + where);
   const bool port_alone = where.find(':') == std::string::npos;
   const auto address = tutti::parse_socket_address(port_alone ? "127.0.0.1:" + where : where);

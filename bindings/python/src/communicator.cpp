@@ -52,8 +52,7 @@ Communicator create(nb::object store, int rank, int size, std::optional<double> 
 Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
                       const nb::kwargs& settings) {
   const Config config = config_of(timeout, startup_timeout, settings);
-  const Unlocked unlocked;
-  return Communicator(tutti::Communicator::from_env(config));
+  return unlocked([&] { return Communicator(tutti::Communicator::from_env(config)); });
 }
 
 std::vector<Communicator> in_process(int size, std::optional<double> timeout,
