@@ -177,10 +177,15 @@ void declare_measuring(CLI::App& app, Options& options, Texts& texts) {
 
 void declare_output(CLI::App& app, Options& options) {
   app.option_defaults()->group("What is shown");
+  const auto is_named = [](const std::string& path) {
+    return path.empty() ? "the path is empty" : std::string();
+  };
   app.add_option("-J,--output_file", options.json_path,
-                 "Write the results as JSON, in full precision");
+                 "Write the results as JSON, in full precision")
+      ->check(is_named);
   app.add_option("--plot", options.plot_path,
-                 "Draw bandwidth and time over size into this SVG file");
+                 "Draw bandwidth and time over size into this SVG file")
+      ->check(is_named);
   app.add_option("-I,--per_iter_timing", options.per_iteration,
                  "1: least, greatest, 99th percentile and variation of single iterations")
       ->check(CLI::Range(0, 1));
