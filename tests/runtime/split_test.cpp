@@ -152,31 +152,6 @@ TEST_P(Split, DifferentFormsOnDifferentRanksAreAMismatchOnAll) {
 
 // Each thread uses its own communicator. Their order differs from rank to rank, as the scheduler
 // decides.
-TEST_P(Split, AMismatchEndsTheCommunicator) {
-  on_ranks(2, [](Communicator& comm) {
-    EXPECT_THAT(outcome_of([&] { comm.rank() == 0 ? comm.dup() : *comm.split(0); }),
-                StartsWith("mismatch: "));
-    EXPECT_TRUE(comm.failure());
-    EXPECT_THAT(outcome_of([&] { comm.barrier(); }), StartsWith("mismatch: "));
-  });
-}
-
-// What ranks tell each other of a split is as long as these blocks.
-TEST_P(Split, IsNoAllGatherOfTheProgram) {
-  on_ranks(2, [](Communicator& comm) {
-    std::vector<std::uint8_t> own(sizeof(SplitCard), 7), all(2 * own.size());
-    const std::string why = outcome_of([&] {
-      if (comm.rank() == 0)
-        comm.split(0);
-      else
-        comm.all_gather(own.data(), all.data(), own.size(), DataType::uint8);
-    });
-    EXPECT_THAT(why, AllOf(StartsWith("mismatch: "), HasSubstr(" split"),
-                           HasSubstr("all_gather(32 x uint8)")));
-    EXPECT_THAT(all, Each(0));
-  });
-}
-
 // What ranks tell each other of a split is as long as these blocks.
 TEST_P(Split, IsNoAllGatherOfTheProgram) {
   on_ranks(2, [](Communicator& comm) {
