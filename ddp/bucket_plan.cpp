@@ -27,7 +27,8 @@ std::size_t padded_bytes(const Parameter& parameter) {
     throw Error(ErrorKind::usage,
                 fmt::format("parameter '{}' has {} elements of {}: more bytes than fit in memory",
                             parameter.name, parameter.count, to_string(parameter.type)));
-  return (parameter.count * size + kGradientAlignment - 1) / kGradientAlignment * kGradientAlignment;
+  return (parameter.count * size + kGradientAlignment - 1) / kGradientAlignment *
+         kGradientAlignment;
 }
 
 }  // namespace

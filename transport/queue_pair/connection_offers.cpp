@@ -224,7 +224,8 @@ void Connection::begin_answer(const Frame& frame, Group* group,
     if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNotOffered);
     Receiver& channel = group->channel(frame.channel).receiver;
     Receiver::Arrival* const arrival = channel.find(frame.number);
-    if (arrival == nullptr || arrival->state != ArrivalState::declined || arrival->header != frame.header)
+    if (arrival == nullptr || arrival->state != ArrivalState::declined ||
+        arrival->header != frame.header)
       return end(kNotOffered);
     arrival->state = ArrivalState::arriving;
     incoming_.begin = arrival->payload;
