@@ -42,13 +42,6 @@ constexpr bool is_read_modify_write(Kind kind) noexcept {
   return kind >= Kind::exchange && kind <= Kind::fetch_xor;
 }
 
-/// Whether other threads can see that an operation of this kind has been made.
-constexpr bool is_seen_by_others(Kind kind) noexcept {
-  return kind == Kind::store || is_read_modify_write(kind) || kind == Kind::atomic_notify ||
-         kind == Kind::lock || kind == Kind::try_lock || kind == Kind::unlock ||
-         kind == Kind::condition_notify || kind == Kind::signal_event;
-}
-
 /// Decides what happens to the threads of a test. All functions are called by threads that the
 /// controller knows (see Known), and only by these; every function may be called by any of them.
 ///

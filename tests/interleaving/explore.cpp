@@ -84,7 +84,6 @@ Outcome result_of(const RunRecord& record, int status, std::string errors) {
   if (run.ending == Ending::done && status != 0) run.ending = Ending::running;  // died afterwards
   run.hash = record.hash;
   run.steps = record.steps;
-  run.seen = record.seen;
   run.switches = switches_of(record);
   run.text = record.text.data();
   if (run.ending == Ending::running)
@@ -221,7 +220,6 @@ Exploration explore(const Scenario& scenario, std::uint64_t seeds, const Effort&
     return done;
   }
   plan.usual_steps = calm.steps;
-  plan.usual_seen = calm.seen;
   const SharedRecord record = shared_record();
   const auto plan_of = [&](std::uint64_t seed) {
     RunPlan one = plan;

@@ -62,7 +62,6 @@ struct Outcome {
   Ending ending = Ending::running;
   std::uint64_t hash = 0;
   std::uint64_t steps = 0;
-  std::uint64_t seen = 0;
   std::vector<Switch> switches;
   std::string text;
   std::string errors;  ///< What the process wrote to standard error.

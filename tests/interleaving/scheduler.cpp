@@ -126,17 +126,15 @@ Scheduler::Scheduler(const RunPlan& plan, RunRecord& record)
   record_.seed = plan.seed;
   record_.policy = plan.policy;
   record_.ending = Ending::running;
-  record_.steps = record_.seen = record_.hash = record_.switches = 0;
+  record_.steps = record_.hash = record_.switches = 0;
   record_.text[0] = '\0';
   if (plan.follow != nullptr)
     for (const Switch& each : *plan.follow) follow_[{each.from, each.at}] = each.to;
   one_in_ = std::uint64_t{2} << random_.next() % 8;
   if (plan.policy != Policy::priorities) return;
   constexpr std::size_t kMostChanges = 6;
-  changes_before_seen_ = random_.next() % 2 == 0;
-  const std::uint64_t usual = changes_before_seen_ ? plan.usual_seen : plan.usual_steps;
   for (std::size_t left = random_.next() % kMostChanges + 1; left > 0; --left)
-    changes_.insert(random_.next() % (usual + usual / 4 + 1));
+    changes_.insert(random_.next() % (plan.usual_steps + plan.usual_steps / 4 + 1));
 }
 
 Scheduler::~Scheduler() = default;
@@ -290,10 +288,7 @@ void Scheduler::step(Kind kind, bool may_stay) {
   Strand& strand = *static_cast<Strand*>(here);
   assert(running_ == &strand && "one thread runs at a time");
   ++strand.points;
-  if (calm_ == 0) {
-    ++record_.steps;
-    record_.seen += sync::is_seen_by_others(kind) ? 1 : 0;
-  }
+  if (calm_ == 0) ++record_.steps;
   if (++steps_ > plan_.step_limit)
     fail(Ending::step_limit, fmt::format("{} steps and no end", plan_.step_limit));
   Strand& next = next_strand(kind, may_stay);
@@ -396,7 +391,7 @@ Scheduler::Strand& Scheduler::choose(const std::vector<Strand*>& ready, Kind kin
     return can_stay && !gives_way ? *running_ : next_one();
   }
   if (calm_ > 0 || plan_.policy == Policy::calm) return stays ? *running_ : next_one();
-  if (plan_.policy == Policy::priorities) return choose_by_priority(ready, kind, gives_way);
+  if (plan_.policy == Policy::priorities) return choose_by_priority(ready, gives_way);
   if (stays && random_.next() % one_in_ != 0) return *running_;
   const bool is_ready = running_->state == Strand::State::ready;
   if (ready.size() == 1) return *ready.front();
@@ -405,14 +400,11 @@ Scheduler::Strand& Scheduler::choose(const std::vector<Strand*>& ready, Kind kin
   return *other;
 }
 
-Scheduler::Strand& Scheduler::choose_by_priority(const std::vector<Strand*>& ready, Kind kind,
+Scheduler::Strand& Scheduler::choose_by_priority(const std::vector<Strand*>& ready,
                                                  bool gives_way) {
   // Each change gives the lowest priority so far, and so does giving way. Threads that wake each
   // other again and again give way, too, since those below them would never go on otherwise.
-  if (!changes_before_seen_)
-    gives_way = changes_.erase(record_.steps) > 0 || gives_way;
-  else if (sync::is_seen_by_others(kind))
-    gives_way = changes_.erase(record_.seen) > 0 || gives_way;
+  gives_way = changes_.erase(record_.steps) > 0 || gives_way;
   if (gives_way || ++running_->spent >= kMostSpent) {
     running_->priority = --lowest_;
     running_->spent = 0;

@@ -26,9 +26,7 @@ enum class Policy : std::uint8_t {
   calm,    ///< The running thread goes on; one that yields or waits is followed by the next one.
   random,  ///< It goes on with a probability that is drawn once for a run.
   /// Threads have priorities, and the running one loses its own at a few points: the scheduler with
-  /// probabilistic guarantees of Burckhardt, Kothari, Musuvathi and Nagarakatte (2010). In half of
-  /// the runs these points lie before operations that others can see, which are few: most steps are
-  /// those of threads that look for something.
+  /// probabilistic guarantees of Burckhardt, Kothari, Musuvathi and Nagarakatte (2010).
   priorities,
 };
 std::string_view to_string(Policy policy);
@@ -60,7 +58,6 @@ struct RunRecord {
   Policy policy = Policy::calm;
   std::atomic<Ending> ending{Ending::running};
   std::uint64_t steps = 0;  ///< The number of points of all threads, but for those in a Calm.
-  std::uint64_t seen = 0;   ///< Of these, the ones before an operation that others can see.
   std::uint64_t hash = 0;   ///< Of the sequence of threads and of what they did.
   std::uint64_t switches = 0;
   std::uint64_t total_steps = 0;        ///< Of the runs of a process; its parent's.
@@ -76,7 +73,6 @@ struct RunPlan {
   const std::vector<Switch>* follow = nullptr;
   bool explain = false;                ///< Writes stacks at switches and at the end, to stderr.
   std::uint64_t usual_steps = 10'000;  ///< The steps of a calm run, for Policy::priorities.
-  std::uint64_t usual_seen = 1'000;    ///< RunRecord::seen of a calm run.
   std::uint64_t step_limit = 400'000;
   /// If all threads wait and simulated time would have to advance by more, that is a deadlock.
   std::chrono::nanoseconds patience = std::chrono::seconds(2);
@@ -152,7 +148,7 @@ class Scheduler : public sync::Controller {
   void switch_to(Strand& next, sync::Kind kind);
   Strand& next_strand(sync::Kind kind, bool may_stay);
   Strand& choose(const std::vector<Strand*>& ready, sync::Kind kind, bool may_stay);
-  Strand& choose_by_priority(const std::vector<Strand*>& ready, sync::Kind kind, bool gives_way);
+  Strand& choose_by_priority(const std::vector<Strand*>& ready, bool gives_way);
   Strand* followed(const std::vector<Strand*>& ready) const;
   void find_ready();
   void poll_descriptors();
@@ -173,16 +169,14 @@ class Scheduler : public sync::Controller {
   Strand* running_ = nullptr;
   std::vector<Strand*> ready_;  // of find_ready()
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> follow_;
-  // The steps at which a priority changes, or the numbers of those that others can see.
-  std::set<std::uint64_t> changes_;
-  bool changes_before_seen_ = false;
-  std::uint64_t one_in_ = 2;      // a random run changes the thread at one in so many points
-  std::int64_t lowest_ = 0;       // the lowest priority that has been given
-  std::uint64_t streak_ = 0;      // points since the thread was changed, while others were ready
-  std::uint64_t waits_ = 0;       // the number of waits, which orders those that wait
-  std::uint64_t steps_ = 0;       // as RunRecord::steps, with those in objects of class Calm
-  int calm_ = 0;                  // the number of objects of class Calm
-  bool descriptors_old_ = false;  // whether one may have been signalled since they were polled
+  std::set<std::uint64_t> changes_;  // the steps at which a priority changes
+  std::uint64_t one_in_ = 2;         // a random run changes the thread at one in so many points
+  std::int64_t lowest_ = 0;          // the lowest priority that has been given
+  std::uint64_t streak_ = 0;         // points since the thread was changed, while others were ready
+  std::uint64_t waits_ = 0;          // the number of waits, which orders those that wait
+  std::uint64_t steps_ = 0;          // as RunRecord::steps, with those in objects of class Calm
+  int calm_ = 0;                     // the number of objects of class Calm
+  bool descriptors_old_ = false;     // whether one may have been signalled since they were polled
   TimePoint now_{};
   std::uint32_t all_ended_ = 0;  // futex: set to 1
   std::uint32_t dumped_ = 0;     // futex: set to 1 by a thread that has written its stack
