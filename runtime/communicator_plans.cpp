@@ -1,4 +1,4 @@
-// The functions of the public class Communicator that tell how it plans its calls, or change that.
+// These functions of the public class Communicator tell how it plans its calls, or change that.
 #include <string>
 #include <utility>
 #include <vector>

@@ -88,7 +88,7 @@ TEST(NcclSplits, AbortEndsASplitForWhichAnotherRankNeverComes) {
   });
 }
 
-// Two ranks of this thread that do not block.
+// Makes two ranks of this thread that do not block.
 std::array<ncclComm_t, 2> two_not_blocking() {
   ncclUniqueId id;
   CHECK_NCCL(ncclGetUniqueId(&id));
