@@ -57,12 +57,23 @@ bool Algorithm::knows(Collective what, int ranks) const {
 }
 
 collectives::Rounds Algorithm::plan_in_rounds(const PlanRequest& request) const {
-  const auto found = std::find_if(plans.begin(), plans.end(),
-                                  [&](const Plan& one) { return one.what == request.what; });
-  assert(found != plans.end() && request.rank >= 0 && request.rank < request.ranks);
+  assert(request.rank >= 0 && request.rank < request.ranks);
   assert(!collectives::has_root(request.what) ||
          (request.root >= 0 && request.root < request.ranks));
   if (request.ranks == 1) return {plan_alone(request)};
+  const collectives::Renumbering renumbering(request, numbering);
+  if (renumbering.needed()) {
+    collectives::Rounds planned = plan_as_numbered(renumbering.request());
+    if (collectives::Renumbering::possible(planned.written))
+      return renumbering.with_ranks(std::move(planned));
+  }
+  return plan_as_numbered(request);
+}
+
+collectives::Rounds Algorithm::plan_as_numbered(const PlanRequest& request) const {
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const Plan& one) { return one.what == request.what; });
+  assert(found != plans.end());
   return found->in_rounds != nullptr ? found->in_rounds(request)
                                      : collectives::Rounds{found->plan(request)};
 }

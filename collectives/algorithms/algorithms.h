@@ -7,6 +7,7 @@
 
 #include <tutti/schedule.hpp>
 
+#include "collectives/schedule/renumbering.h"
 #include "collectives/schedule/rounds.h"
 
 namespace tutti {
@@ -32,12 +33,17 @@ struct Algorithm {
   bool rewrites_output = false;
   /// See ScheduleProperties::reduces_at_once; for more than two ranks.
   bool reduces_at_once = false;
+  /// How the ranks of several groups are numbered for it, where that is possible.
+  collectives::Numbering numbering = collectives::Numbering::ranks;
 
   bool knows(Collective what, int ranks) const;
   /// This rank's part of a collective that the algorithm knows.
   Schedule plan(const PlanRequest& request) const;
   /// The same in rounds. There are no repeats unless the algorithm says its schedule in rounds.
   collectives::Rounds plan_in_rounds(const PlanRequest& request) const;
+
+ private:
+  collectives::Rounds plan_as_numbered(const PlanRequest& request) const;
 };
 
 /// Returns all algorithms. Ranks compare an index in this list (CallSignature::algorithm).

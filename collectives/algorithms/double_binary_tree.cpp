@@ -35,11 +35,12 @@ Schedule plan(const PlanRequest& request) {
 }  // namespace
 
 Algorithm double_binary_tree_algorithm() {
-  return {"double_binary_tree",
-          {{Collective::all_reduce, plan},
-           {Collective::reduce, plan},
-           {Collective::broadcast, plan},
-           {Collective::barrier, plan}}};
+  return {.name = "double_binary_tree",
+          .plans = {{Collective::all_reduce, plan},
+                    {Collective::reduce, plan},
+                    {Collective::broadcast, plan},
+                    {Collective::barrier, plan}},
+          .numbering = Numbering::near};
 }
 
 }  // namespace tutti

@@ -148,10 +148,10 @@ Schedule reduce(const PlanRequest& request) {
 }  // namespace
 
 Algorithm halving_doubling_algorithm() {
-  return {"halving_doubling",
-          {{Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}},
-          false,
-          true};
+  return {.name = "halving_doubling",
+          .plans = {{Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}},
+          .rewrites_output = true,
+          .numbering = Numbering::far};
 }
 
 }  // namespace tutti

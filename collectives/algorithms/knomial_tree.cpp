@@ -117,7 +117,11 @@ std::vector<Algorithm::Plan> knomial_plans() {
 
 }  // namespace
 
-Algorithm binomial_tree_algorithm() { return {"binomial_tree", knomial_plans<2>()}; }
-Algorithm knomial_tree_algorithm() { return {"knomial_tree", knomial_plans<4>()}; }
+Algorithm binomial_tree_algorithm() {
+  return {.name = "binomial_tree", .plans = knomial_plans<2>(), .numbering = Numbering::near};
+}
+Algorithm knomial_tree_algorithm() {
+  return {.name = "knomial_tree", .plans = knomial_plans<4>(), .numbering = Numbering::near};
+}
 
 }  // namespace tutti

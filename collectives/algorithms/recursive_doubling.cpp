@@ -144,13 +144,13 @@ Schedule barrier(const PlanRequest& request) {
 }  // namespace
 
 Algorithm recursive_doubling_algorithm() {
-  return {"recursive_doubling",
-          {{Collective::all_reduce, all_reduce},
-           {Collective::all_gather, all_gather},
-           {Collective::reduce_scatter, reduce_scatter},
-           {Collective::barrier, barrier}},
-          false,
-          true};
+  return {.name = "recursive_doubling",
+          .plans = {{Collective::all_reduce, all_reduce},
+                    {Collective::all_gather, all_gather},
+                    {Collective::reduce_scatter, reduce_scatter},
+                    {Collective::barrier, barrier}},
+          .rewrites_output = true,
+          .numbering = Numbering::near};
 }
 
 }  // namespace tutti

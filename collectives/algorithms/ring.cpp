@@ -168,12 +168,13 @@ Schedule reduce(const PlanRequest& request) {
 }  // namespace
 
 Algorithm ring_algorithm() {
-  return {"ring",
-          {{Collective::all_gather, nullptr, all_gather},
-           {Collective::reduce_scatter, nullptr, reduce_scatter},
-           {Collective::broadcast, broadcast},
-           {Collective::reduce, reduce},
-           {Collective::all_reduce, nullptr, all_reduce}}};
+  return {.name = "ring",
+          .plans = {{Collective::all_gather, nullptr, all_gather},
+                    {Collective::reduce_scatter, nullptr, reduce_scatter},
+                    {Collective::broadcast, broadcast},
+                    {Collective::reduce, reduce},
+                    {Collective::all_reduce, nullptr, all_reduce}},
+          .numbering = Numbering::near};
 }
 
 }  // namespace tutti

@@ -56,7 +56,9 @@ Schedule broadcast(const PlanRequest& request) {
 }  // namespace
 
 Algorithm scatter_all_gather_algorithm() {
-  return {"scatter_all_gather", {{Collective::broadcast, broadcast}}};
+  return {.name = "scatter_all_gather",
+          .plans = {{Collective::broadcast, broadcast}},
+          .numbering = Numbering::near};
 }
 
 }  // namespace tutti

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <functional>
 #include <limits>
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -113,18 +112,13 @@ std::string why_unsuitable(const Algorithm& algorithm, const SelectRequest& requ
 }  // namespace
 
 Spread spread_over(std::span<const int> machines) {
-  const auto next = std::adjacent_find(machines.begin(), machines.end(), std::not_equal_to());
-  if (next == machines.end()) return Spread::one_machine;
-  const auto each = static_cast<std::size_t>(next - machines.begin()) + 1;
-  if (each == 1 || machines.size() % each != 0) return Spread::machines;
-  std::set<int> seen;
-  for (std::size_t first = 0; first < machines.size(); first += each) {
-    const std::span<const int> group = machines.subspan(first, each);
-    const bool alike =
-        std::count(group.begin(), group.end(), group.front()) == static_cast<std::ptrdiff_t>(each);
-    if (!alike || !seen.insert(group.front()).second) return Spread::machines;
-  }
-  return Spread::even_machines;
+  std::map<int, std::size_t> ranks;  // the number of ranks on each machine
+  for (const int machine : machines) ++ranks[machine];
+  if (ranks.size() <= 1) return Spread::one_machine;
+  const std::size_t each = ranks.begin()->second;
+  const bool even = std::all_of(ranks.begin(), ranks.end(),
+                                [&](const auto& machine) { return machine.second == each; });
+  return even && each > 1 ? Spread::even_machines : Spread::machines;
 }
 
 std::string why_unsuitable(const ScheduleProperties& properties, const SelectRequest& request) {

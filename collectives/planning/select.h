@@ -19,8 +19,7 @@ namespace tutti {
 enum class Spread {
   one_machine,
   machines,
-  even_machines,  ///< Each machine has the same number of ranks, more than one, and they are
-                  ///< consecutive.
+  even_machines,  ///< Each machine has the same number of ranks, more than one, of any numbers.
 };
 
 /// `machines` has a number for each rank's machine.

@@ -160,7 +160,8 @@ def head(about, load, libraries, args):
     versions = [library.version_text() for library in libraries if library.name != OURS]
     return [f"# {about['processor']}, {about['cores']} cores, Linux {about['kernel']}, load {load:.1f} at the start",
             f"# {'; '.join(dict.fromkeys(versions))}",
-            *([f"# {args.machines} machines in a box: network namespaces and veth"] if args.machines > 1 else []),
+            *([f"# {args.machines} machines in a box: network namespaces and veth; ranks dealt out "
+               f"{'by turns' if args.by_turns else 'machine by machine'}"] if args.machines > 1 else []),
             *(["# what is sent is written before each call"] if args.written else []),
             "# f32, sum; medians of rounds of one phase. best: our time over the best peer's"]
 
@@ -213,6 +214,8 @@ def parse():
     parser.add_argument("--ranks", type=int, nargs="+")
     parser.add_argument("--machines", type=int, default=1, metavar="N", help="network namespaces with a cable between "
                         "them, made and removed here (root); with one rank each and two")
+    parser.add_argument("--by-turns", action="store_true", help="with --machines: rank r is on machine r modulo N, as with "
+                        "Slurm's --distribution=cyclic, in place of one machine's ranks after the other's")
     parser.add_argument("--sizes", type=int, nargs="+", help="bytes, of the larger buffer")
     parser.add_argument("--peers", nargs="+", choices=peers, metavar="PEER", help=", ".join(peers))
     parser.add_argument("--written", action="store_true", help="each rank writes all that it sends before each call, as "
@@ -233,9 +236,12 @@ def parse():
         parser.error("the baseline is of one machine")
     if args.machines > 1 and (why := Machines.why_not()):
         parser.error(why)
+    if args.by_turns and args.machines == 1:
+        parser.error("--by-turns needs --machines")
     if any(ranks % args.machines for ranks in args.ranks or []):
         parser.error("each machine has as many ranks as the others")
-    name = "compare.json" if args.machines == 1 else f"compare-{args.machines}-machines.json"
+    turns = "-by-turns" if args.by_turns else ""
+    name = "compare.json" if args.machines == 1 else f"compare-{args.machines}-machines{turns}.json"
     args.output = args.output or args.build / "perf" / name
     return args
 
@@ -247,7 +253,7 @@ def main():
     heading = "\n".join([*head(about, load, libraries, args), *(f"# {line}" for line in missing)])
     print(heading, flush=True)
     cells = chosen_cells(args)
-    with Machines(args.machines) if args.machines > 1 else contextlib.nullcontext() as machines:
+    with Machines(args.machines, args.by_turns) if args.machines > 1 else contextlib.nullcontext() as machines:
         measuring = Measuring(libraries, args, machines)
         measuring.run(cells)
     summaries = [one for cell in cells if (one := summarize(measuring.samples, cell))]

@@ -98,7 +98,7 @@ def open_mpi_across(machines, ranks, crowded, build):
     hosts = ",".join(f"{machines.address(machine)}:{each}" for machine in range(machines.count))
     network = ["--mca", "btl_tcp_if_include", "cable", "--mca", "oob_tcp_if_include", "cable"]
     launch = open_mpi("--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", *network, "--host", hosts,
-                      "--mca", "plm_rsh_agent", machines.remote_shell())
+                      "--mca", "plm_rsh_agent", machines.remote_shell(), *(["--map-by", "node"] if machines.by_turns else []))
     return [machines.on(0, launch(ranks, crowded, build))]
 
 
@@ -111,12 +111,12 @@ def tutti_run(ranks, crowded, build):
 
 
 def by_variables(machines, ranks, crowded, build):
-    """Returns a command for each rank, as a user's own launcher would start them, machine by machine."""
-    each = ranks // machines.count
-    common = [f"WORLD_SIZE={ranks}", f"LOCAL_WORLD_SIZE={each}", f"MASTER_ADDR={machines.address(0)}",
+    """Returns a command for each rank, as a user's own launcher would start them."""
+    common = [f"WORLD_SIZE={ranks}", f"LOCAL_WORLD_SIZE={ranks // machines.count}", f"MASTER_ADDR={machines.address(0)}",
               "MASTER_PORT=29500", "TUTTI_TRUST_NETWORK=yes", "COMPARE_INTERFACE=cable"]
-    return [machines.on(rank // each, ["env", *common, f"RANK={rank}", f"LOCAL_RANK={rank % each}"])
-            for rank in range(ranks)]
+    places = [machines.place_of(rank, ranks) for rank in range(ranks)]
+    return [machines.on(machine, ["env", *common, f"RANK={rank}", f"LOCAL_RANK={local}"])
+            for rank, (machine, local) in enumerate(places)]
 
 
 def script(ranks, crowded, build):

@@ -16,8 +16,8 @@ class Machines:
     """Two machines with a cable (veth) between them, or more machines at a switch (a bridge). Each machine's end is
     called `cable` and has the address that address() returns. A context manager."""
 
-    def __init__(self, count=2):
-        self.count, self._prefix = count, f"tutti-box-{os.getpid()}"
+    def __init__(self, count=2, by_turns=False):
+        self.count, self.by_turns, self._prefix = count, by_turns, f"tutti-box-{os.getpid()}"
         self._switch = f"{self._prefix}-switch"
         self._shell = None
 
@@ -37,6 +37,13 @@ class Machines:
     @staticmethod
     def address(machine):
         return f"10.76.0.{machine + 1}"
+
+    def place_of(self, rank, ranks):
+        """Returns a rank's machine, and its number among the ranks there."""
+        if self.by_turns:
+            return rank % self.count, rank // self.count
+        each = ranks // self.count
+        return rank // each, rank % each
 
     def on(self, machine, command):
         """Returns the command that runs `command` on that machine."""

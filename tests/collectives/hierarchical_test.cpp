@@ -2,8 +2,6 @@
 // more.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "common/random.h"
 #include "support.h"
 
@@ -11,11 +9,8 @@ namespace tutti::testing {
 namespace {
 
 std::vector<Schedule> plan_grouped(Collective what, const std::vector<int>& groups, int root) {
-  std::vector<Schedule> schedules;
-  const int ranks = static_cast<int>(groups.size());
-  for (int rank = 0; rank < ranks; ++rank)
-    schedules.push_back(algorithm_named("hierarchical").plan({what, rank, ranks, root, groups}));
-  return schedules;
+  return plan_all(algorithm_named("hierarchical"), what, static_cast<int>(groups.size()), root,
+                  groups);
 }
 
 void prove(const std::vector<int>& groups, int root) {
@@ -34,20 +29,9 @@ void prove(const std::vector<int>& groups, int root) {
 TEST(Hierarchical, IsProvedForEveryGroupingOfUpToSixRanks) {
   for (int ranks = 2; ranks <= 6; ++ranks) {
     std::vector<int> groups(ranks, 0);
-    for (bool more = true; more;) {
+    do {
       ASSERT_NO_FATAL_FAILURE(prove(groups, ranks / 2));
-      // Goes on to the next sequence of group numbers in which every group first appears after all
-      // groups with smaller numbers.
-      more = false;
-      for (int rank = ranks - 1; rank > 0 && !more; --rank) {
-        if (groups[rank] > *std::max_element(groups.begin(), groups.begin() + rank)) {
-          groups[rank] = 0;
-        } else {
-          ++groups[rank];
-          more = true;
-        }
-      }
-    }
+    } while (next_grouping(groups));
   }
 }
 
@@ -98,17 +82,6 @@ TEST(Hierarchical, EveryOneOfAHundredThousandRanksIsPlannedFromAFewNumbers) {
   EXPECT_EQ(sends, receives);
   // In each of 12 500 groups 8 chunks go around a ring of 8 twice, and up and down 8 trees.
   EXPECT_EQ(sends, 2u * 8 * 7 * 12'500 + 2u * 8 * 12'499);
-}
-
-/// Returns the number of chunks that a rank sends to ranks of other groups.
-int chunks_across(const Schedule& schedule, const std::vector<int>& groups) {
-  int chunks = 0;
-  for (const Lane& lane : schedule.lanes)
-    for (const Step& step : lane.steps)
-      for (const Operand& to : step.out)
-        if (to.place == Place::peer && groups[to.index] != groups[schedule.rank])
-          chunks += step.count;
-  return chunks;
 }
 
 TEST(Hierarchical, EachValueGoesBetweenTwoGroupsOnceEachWay) {

@@ -163,7 +163,7 @@ TEST(Selection, KnowsMachinesThatHaveTheirRanksTogetherAndAlike) {
   EXPECT_EQ(spread({0, 0, 1, 1}), Spread::even_machines);
   EXPECT_EQ(spread({1, 1, 1, 0, 0, 0, 2, 2, 2}), Spread::even_machines);
   EXPECT_EQ(spread({0, 1}), Spread::machines) << "one rank on each: no machine to stay within";
-  EXPECT_EQ(spread({0, 1, 0, 1}), Spread::machines);
+  EXPECT_EQ(spread({0, 1, 0, 1}), Spread::even_machines) << "whatever the numbers of its ranks";
   EXPECT_EQ(spread({0, 0, 1, 1, 0, 0}), Spread::machines);
   EXPECT_EQ(spread({0, 0, 1, 1, 1}), Spread::machines);
   EXPECT_EQ(spread({0, 0, 1, 2}), Spread::machines);

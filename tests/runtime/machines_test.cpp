@@ -108,7 +108,7 @@ void work(Communicator& comm, const std::string& placement) {
 }
 
 TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
-  for (const std::string placement : {"ab", "aabb", "abba", "abbb"}) {
+  for (const std::string placement : {"ab", "aabb", "abab", "abba", "abbb"}) {
     Processes ranks(static_cast<int>(placement.size()), [&](int rank) {
       Communicator comm = join(rank, placement, config());
       for (int round = 0; round < 3; ++round) work(comm, placement);
@@ -116,6 +116,24 @@ TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
     for (int rank = 0; rank < static_cast<int>(placement.size()); ++rank)
       EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << placement << ", rank " << rank;
   }
+}
+
+// Rings go by all ranks of a machine before they leave it: 0, 2, 3, 1 and 4 where rank 1 and rank 4
+// are on the other machine.
+TEST_F(TwoMachines, RingsLeaveEachMachineOnceWhateverTheNumbersOfItsRanks) {
+  const std::string placement = "abaab";
+  const std::vector<int> next = {2, 4, 3, 1, 0};
+  Processes ranks(static_cast<int>(placement.size()), [&](int rank) {
+    Config by_ring = config();
+    by_ring.algorithm = "ring";
+    Communicator comm = join(rank, placement, by_ring);
+    const std::string plan = comm.explain(Collective::all_gather, 1000, DataType::f32);
+    const std::string to = "], rank " + std::to_string(next[static_cast<std::size_t>(rank)]) + "\n";
+    expect(plan.find(to) != std::string::npos, plan.c_str());
+    work(comm, placement);
+  });
+  for (int rank = 0; rank < static_cast<int>(placement.size()); ++rank)
+    EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << "rank " << rank;
 }
 
 /// Changes, for one process, the size of a core's second-level cache that the kernel reports.

@@ -58,7 +58,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       app.add_option("--root", arguments.root, "Root of broadcast, reduce, gather and scatter")
           ->capture_default_str(),
       app.add_option("--groups", arguments.groups,
-                     "For hierarchical: the number of each rank's group, as in 0,0,1,1")
+                     "The number of each rank's group, as in 0,0,1,1: the machine on which it runs")
           ->delimiter(','),
       app.add_option("--rank", arguments.rank, "Show this rank's schedule alone"),
       app.add_option("--window", arguments.window, "Messages that a channel holds")

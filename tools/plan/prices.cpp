@@ -29,7 +29,7 @@ struct Arguments {
   std::string collective, algorithm;
   std::vector<std::string> algorithms;
   int ranks = 4, cores = 0, per_machine = 0;
-  bool ranks_given = false;
+  bool by_turns = false, ranks_given = false;
   std::uint64_t bytes = 1 << 20;  // for explain
   std::size_t message_bytes = 0;  // 0: not given
   std::vector<int> rank_counts{2, 4, 8};
@@ -49,9 +49,11 @@ struct Case {
 
 std::vector<int> machines_of(const Arguments& arguments, int ranks) {
   std::vector<int> machines(static_cast<std::size_t>(ranks));
-  if (arguments.per_machine > 0)
-    for (int rank = 0; rank < ranks; ++rank)
-      machines[static_cast<std::size_t>(rank)] = rank / arguments.per_machine;
+  if (arguments.per_machine == 0) return machines;
+  const int count = (ranks + arguments.per_machine - 1) / arguments.per_machine;
+  for (int rank = 0; rank < ranks; ++rank)
+    machines[static_cast<std::size_t>(rank)] =
+        arguments.by_turns ? rank % count : rank / arguments.per_machine;
   return machines;
 }
 
@@ -228,10 +230,16 @@ void add_machine(CLI::App& command, Arguments& arguments) {
   command
       .add_option("--cores", arguments.cores, "Cores of a machine; by default one for each rank")
       ->check(CLI::Range(1, 4096));
+  CLI::Option* const per_machine =
+      command
+          .add_option("--ranks-per-machine", arguments.per_machine,
+                      "Consecutive ranks of a machine; by default all ranks are on one")
+          ->check(CLI::Range(1, kMostRanks));
   command
-      .add_option("--ranks-per-machine", arguments.per_machine,
-                  "Consecutive ranks of a machine; by default all ranks are on one")
-      ->check(CLI::Range(1, kMostRanks));
+      .add_flag("--by-turns", arguments.by_turns,
+                "The ranks are dealt out to the machines by turns, as Slurm's cyclic distribution "
+                "does")
+      ->needs(per_machine);
   command
       .add_option("--message-bytes", arguments.message_bytes,
                   "Largest message; by default 64K, with --topology 512K")
