@@ -68,7 +68,6 @@ struct Call {
   const VariableBlocks* variable = nullptr;
   CallExtras extras = {};
   Group* group = nullptr;  ///< If not null, the call is made when the group ends.
-  bool (*interrupted)() = nullptr;
   void* stream = nullptr;  ///< The GPU's stream that orders the call, if it was given.
 };
 
@@ -95,8 +94,7 @@ inline Call call_of(Collective what, const void* input, void* output, std::size_
           .timeout = options.timeout,
           .algorithm = options.algorithm,
           .extras = {options.premultiplier, nullptr},
-          .group = options.group,
-          .interrupted = options.interrupted};
+          .group = options.group};
 }
 
 /// The sizes of a call's buffers in bytes. `bytes` is the size of the vector or block that the

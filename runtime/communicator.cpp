@@ -55,7 +55,6 @@ TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer,
           options.timeout,
           options.received,
           options.group,
-          options.interrupted,
           options.stream};
 }
 TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,

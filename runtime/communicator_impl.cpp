@@ -66,7 +66,6 @@ void CommunicatorImpl::call(const Call& call) {
 }
 
 void CommunicatorImpl::call_inside(const Call& call) {
-  driver_.check_interrupts_with(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
   if (call.group != nullptr) [[unlikely]]
     return call.group->calls_->add(operation_of(call, plan));
@@ -80,7 +79,6 @@ void CommunicatorImpl::call_inside(const Call& call) {
 
 void CommunicatorImpl::call(const PlannedCall& call) {
   const Calling calling(*this, call.key.signature.what);
-  driver_.check_interrupts_with(nullptr);
   if (!failure_.usable()) [[unlikely]]
     failure_.check_usable(to_string(call.key.signature.what));
   if (call.staged || queue_.others_first()) [[unlikely]]
@@ -92,7 +90,7 @@ void CommunicatorImpl::call(const PlannedCall& call) {
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
   start(operation);
   if (operation->captured) return;
-  driver_.await_operation_or_interrupt(*operation);
+  driver_.await_operation(*operation, TimePoint::max());
   if (operation->error()) throw *operation->error();
 }
 
@@ -128,7 +126,6 @@ TransferCall CommunicatorImpl::checked(const TransferCall& call) {
 
 Received CommunicatorImpl::call(const TransferCall& call) {
   const Calling calling(*this, call.direction);
-  driver_.check_interrupts_with(call.interrupted);
   Transfer transfer;
   transfer.call = checked(call);
   if (call.group != nullptr) [[unlikely]] {

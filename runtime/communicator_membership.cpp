@@ -36,6 +36,7 @@ Communicator CommunicatorImpl::await_regrouped(const Regrouping::Lost& lost) {
 
 Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const Demands& demands) {
   const Calling calling(*this, "shrink", Calling::Of::failed);
+  const Interruptible to_its_end(nullptr);
   membership_.check_shrink(patience, demands);
   queue_.refuse_in_callback();
   const TimePoint until = parts_.runtime->clock().now() + patience;
@@ -51,6 +52,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const 
 
 Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds patience) {
   const Calling calling(*this, "grow");
+  const Interruptible to_its_end(nullptr);
   membership_.check_grow(patience, newcomers);
   queue_.refuse_in_callback();
   failure_.throw_if_any();
@@ -67,6 +69,7 @@ Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds pat
 
 Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds patience) {
   const Calling calling(*this, "agree", Calling::Of::failed);
+  const Interruptible to_its_end(nullptr);
   membership_.check_agree(patience);
   queue_.refuse_in_callback();
   Agreeing& agreeing = membership_.agreeing();

@@ -165,15 +165,14 @@ void Driver::await_peers(const std::function<bool()>& attempt,
         failure_.throw_if_any();
         look(clock().now());
       },
-      [&](auto& last_look) { return sleep(last_look, clock().now() + kLookAgain); });
+      [&](auto& last_look) { return sleep(last_look, next_check(clock().now() + kLookAgain)); });
 }
 
-// Returns until when a blocking call may sleep before it has to ask again whether it is
-// interrupted.
+// Returns until when the thread may sleep before it has to ask again whether it is interrupted.
 TimePoint Driver::next_check(TimePoint deadline) {
   constexpr std::chrono::milliseconds kEvery{100};
-  if (interrupted_ == nullptr) return deadline;
-  if (interrupted_()) failure_.abort("interrupted");
+  if (!can_be_interrupted()) return deadline;
+  if (is_interrupted()) failure_.abort("interrupted");
   return std::min(deadline, clock().now() + kEvery);
 }
 
@@ -241,7 +240,7 @@ bool Driver::advance_until(Done&& done, TimePoint limit) {
         expired = clock().now() >= limit;
         if (!done()) look_pending();
       },
-      [&](auto& attempt) { return sleep(attempt, std::min(limit, next_deadline())); });
+      [&](auto& attempt) { return sleep(attempt, next_check(std::min(limit, next_deadline()))); });
   if (done()) return true;
   parts_.runtime->poke();  // from here on, the background thread alone watches the deadline
   return false;
@@ -250,10 +249,6 @@ bool Driver::advance_until(Done&& done, TimePoint limit) {
 bool Driver::await_operation(const Operation& operation, TimePoint limit) {
   queue_.refuse_in_callback();
   return advance_until([&] { return operation.done(); }, limit);
-}
-
-void Driver::await_operation_or_interrupt(const Operation& operation) {
-  while (!await_operation(operation, next_check(TimePoint::max()))) continue;
 }
 
 bool Driver::drain(TimePoint limit) {

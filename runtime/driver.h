@@ -25,10 +25,6 @@ class Driver final : public Progressable {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// A blocking call begins, which asks `interrupted` (may be null) whether it should end. For the
-  /// calling thread.
-  void check_interrupts_with(bool (*interrupted)()) noexcept { interrupted_ = interrupted; }
-
   /// Executes a call; nothing else is pending, so the engine is free. Throws the error that ended
   /// the call, with which the communicator has failed. For the calling thread.
   void execute(BoundProgram& bound, CallBuffers&& buffers, std::chrono::milliseconds timeout) {
@@ -50,8 +46,6 @@ class Driver final : public Progressable {
   /// Advances pending operations until `operation` is done or `limit` has passed; returns false in
   /// the latter case. Throws `usage` in a callback, which would wait for itself.
   bool await_operation(const Operation& operation, TimePoint limit);
-  /// Does the same without a limit, for a blocking call that may be interrupted.
-  void await_operation_or_interrupt(const Operation& operation);
   /// Advances operations until none is pending; returns false if `limit` has passed before.
   bool drain(TimePoint limit = TimePoint::max());
 
@@ -156,13 +150,12 @@ class Driver final : public Progressable {
   Failure& failure_;
   const WaitPolicy policy_;
   const bool wants_background_progress_;  // see Transport::background_progress()
-  bool registered_ = false;  // whether the runtime advances it; used by the calling thread alone
-  bool (*interrupted_)() = nullptr;  // given by the blocking call; used by the calling thread alone
-  std::uint32_t calls_ = 0;          // of execute() and await_transfers()
-  std::uint32_t advances_ = 0;       // of advance_owned(); guarded by engine_mutex_
-  sync::Atomic<int> waiting_{0};     // threads in advance_until()
-  sync::Mutex engine_mutex_;         // guards the engine, the queue, collectives and messages while
-                                     // operations are pending
+  bool registered_ = false;     // whether the runtime advances it; used by the calling thread alone
+  std::uint32_t calls_ = 0;     // of execute() and await_transfers()
+  std::uint32_t advances_ = 0;  // of advance_owned(); guarded by engine_mutex_
+  sync::Atomic<int> waiting_{0};  // threads in advance_until()
+  sync::Mutex engine_mutex_;      // guards the engine, the queue, collectives and messages while
+                                  // operations are pending
 };
 
 }  // namespace tutti

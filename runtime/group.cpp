@@ -83,14 +83,8 @@ void Group::Calls::run_here() {
   assert(started_.empty() && !calls.empty());
   started_.swap(calls);
   transfers_.clear();
-  bool (*interrupted)() = nullptr;
-  for (const OperationRef& each : started_) {
-    transfers_.push_back(&each->transfer);
-    if (interrupted == nullptr) interrupted = each->transfer.call.interrupted;
-  }
-  CommunicatorImpl& owner = *started_.front()->owner;
-  owner.driver().check_interrupts_with(interrupted);
-  owner.transfer_here(transfers_);
+  for (const OperationRef& each : started_) transfers_.push_back(&each->transfer);
+  started_.front()->owner->transfer_here(transfers_);
 }
 
 // Empties the group, and prepares its calls, before anything has begun that would have to end.

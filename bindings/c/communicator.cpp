@@ -1,6 +1,7 @@
 // Implements versions, errors and communicators of the C ABI.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,6 +22,9 @@ tuttiResult_t make_comm(tuttiComm_t* comm, Make&& make) noexcept {
     *comm = make();
   });
 }
+
+thread_local int (*asked_when_waiting)() = nullptr;  // the program's function
+thread_local std::optional<Interruptible> interruptible;
 
 tuttiComm_t handle(Communicator comm) { return new tuttiComm(std::move(comm)); }
 tuttiComm_t handle(std::optional<Communicator> comm) {
@@ -105,6 +109,12 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why) {
   return guarded([&] { communicator(comm).abort(why == nullptr ? "" : why); });
+}
+
+void tuttiInterruptWith(int (*interrupted)()) {
+  interruptible.reset();
+  asked_when_waiting = interrupted;
+  if (interrupted != nullptr) interruptible.emplace([] { return asked_when_waiting() != 0; });
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* part) {

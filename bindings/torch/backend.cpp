@@ -156,7 +156,7 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
     options.premultiplier = terms.factor;
     options.received = terms.received;
     options.group = group_.get();
-    options.interrupted = interrupted;
+    const Interruptible interruptible(interrupted);
     const auto gpu = work->gpu();
     if (gpu) {
       const c10::Stream stream = streams_.of(*gpu, terms.lane);

@@ -30,7 +30,7 @@ namespace tutti::pytorch {
 inline constexpr std::chrono::milliseconds kBetweenSignals{100};
 
 /// Returns whether Python has an exception to raise in this thread, for example because of Ctrl-C,
-/// as CallOptions::interrupted asks. raise_interruption() then throws it.
+/// as tutti::Interruptible asks. raise_interruption() then throws it.
 bool interrupted() noexcept;
 void raise_interruption();
 

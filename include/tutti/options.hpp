@@ -37,6 +37,32 @@ struct Received {
   std::size_t count = 0;  ///< Number of elements, at most the number asked for.
 };
 
+/// Ends the calls of the thread that has made it, soon after a function has returned true, for as
+/// long as it exists. It is for what a language does between two steps, such as handling Ctrl-C.
+///
+/// Calls that wait call the function before they sleep, and at least ten times a second while they
+/// sleep, until it has returned true. A call of a communicator then aborts the communicator, and so
+/// does its end, if asynchronous calls are pending; making a communicator, and a wait at a store,
+/// end with `peer_lost`. Communicator::shrink(), grow() and agree() are not interrupted, since
+/// ranks decide them together: they end when their patience does. Of several in a thread the one
+/// that was made last counts, and they must end in the reverse order.
+class TUTTI_API Interruptible {
+ public:
+  /// `interrupted` must neither throw nor call tutti. Calls are not interrupted if it is null.
+  explicit Interruptible(bool (*interrupted)()) noexcept;
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  friend bool can_be_interrupted() noexcept;
+  friend bool is_interrupted();
+
+  bool (*const interrupted_)();
+  Interruptible* const outer_;
+  bool said_so_ = false;  // The function has returned true.
+};
+
 /// Options of one call.
 struct CallOptions {
   /// Deadline of this call; 0 means the configuration's. If it passes, the communicator has failed.
@@ -52,10 +78,6 @@ struct CallOptions {
   Accumulate accumulate = Accumulate::as_configured;  ///< Must agree among ranks.
   Group* group = nullptr;  ///< If set, the call returns at once and starts when the group ends.
   Received* received = nullptr;  ///< Set by recv before the call ends; must be valid until then.
-  /// If not null, a blocking call calls it in its own thread before it sleeps, and ten times a
-  /// second while it sleeps; if it returns true, the communicator is aborted. It is for what a
-  /// language does between two steps, such as handling Ctrl-C.
-  bool (*interrupted)() = nullptr;
   /// A reduction of the program's own (tutti/reduction.hpp) in place of the call's type and op,
   /// which then have no meaning: counts and displacements are in elements of this reduction. It is
   /// used until the call is done; that of a persistent call, as long as the call lives. Ranks

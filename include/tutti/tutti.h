@@ -121,6 +121,14 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Makes all current and later calls of this communicator fail with tuttiErrorPeerLost and a message
    that contains `why`, on this rank and on its peers. Any thread may call it. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why);
+/* From now on, calls of this thread that wait call `interrupted` before they sleep, and at least
+   ten times a second while they sleep, for what a language does between two steps, such as handling
+   Ctrl-C. Once it has returned a value other than 0, they end with tuttiErrorPeerLost, and so do
+   later ones, until this function is called again: calls of a communicator abort it, and so does
+   its end, if asynchronous calls are pending. tuttiCommShrink, tuttiCommGrow and tuttiCommAgree are
+   not interrupted, since ranks decide them together. `interrupted` must not call tutti; null ends
+   this. */
+TUTTI_API void tuttiInterruptWith(int (*interrupted)(void));
 
 #define TUTTI_NO_COLOR (-1)
 /* Splits the communicator. All ranks call it, as they do a collective. Ranks that pass the same

@@ -24,6 +24,9 @@ void check_value(std::string_view key, std::string_view value) {
 }
 
 void refuse_given_up(std::string_view key) {
+  if (is_interrupted())
+    throw Error(ErrorKind::peer_lost,
+                fmt::format("store: the wait for {} was interrupted", shown(key)));
   throw Error(ErrorKind::peer_lost, fmt::format("store: the wait for {} was given up", shown(key)));
 }
 

@@ -7,6 +7,8 @@
 
 #include <tutti/error.hpp>
 
+#include "common/interruptible.h"
+
 namespace tutti {
 namespace {
 
@@ -52,6 +54,7 @@ JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int si
 // of their names.
 JoiningStore::~JoiningStore() {
   if (stays_) return;
+  const Interruptible to_its_end(nullptr);
   for (const std::string& key : {losses_, lost_}) {
     try {
       store_.set_when_gone(key, {}, soon());
@@ -95,9 +98,10 @@ void JoiningStore::check() {
 void JoiningStore::fail(const std::exception& error) noexcept {
   const auto* its = dynamic_cast<const Error*>(&error);
   const ErrorKind kind = its == nullptr ? ErrorKind::internal : its->kind();
-  if (kind == ErrorKind::peer_lost || kind == ErrorKind::corrupt) return;
+  if ((kind == ErrorKind::peer_lost && !is_interrupted()) || kind == ErrorKind::corrupt) return;
   if (kind == ErrorKind::mismatch && !connects_) return;
   stays_ = kind == ErrorKind::timeout;
+  const Interruptible to_its_end(nullptr);
   try {
     if (stays_) return store_.set_when_gone(lost_, reason_of(kInVain, rank_, error), soon());
     store_.set(lost_, reason_of(kind == ErrorKind::mismatch ? kMismatch : "", rank_, error),

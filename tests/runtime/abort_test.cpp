@@ -1,5 +1,4 @@
-// Tests of communicators that a rank aborts, and of blocking calls whose interrupt callback is
-// asked whether to go on.
+// Tests of communicators that a rank aborts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,13 +22,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void receive(Communicator& comm, int from, const CallOptions& options = {}) {
+void receive(Communicator& comm, int from) {
   float data = 0;
-  comm.recv(std::span(&data, 1), from, 0, options);
+  comm.recv(std::span(&data, 1), from);
 }
 
-// The interrupt callback of a blocking call, which runs in the thread of the call after it has
-// polled in vain.
+// Is asked whether to go on, in the thread of a call that has polled in vain.
 thread_local Sign* asked_sign = nullptr;
 bool give_sign() {
   asked_sign->give();
@@ -89,23 +87,22 @@ class Abort : public testing::TestWithParam<const char*> {
 
   // Does what ends_in() does, for a blocking call. Over TCP the thread need not fall asleep,
   // because it may poll the sockets.
-  void ends_waiting_in(const std::function<void(Communicator&, const CallOptions&)>& call) const {
-    if (!over_network(GetParam()))
-      return ends_asleep_in([&](Communicator& comm) { call(comm, {}); });
+  void ends_waiting_in(const std::function<void(Communicator&)>& call) const {
+    if (!over_network(GetParam())) return ends_asleep_in(call);
     ends_in([&](Communicator& comm, Sign& called) {
       asked_sign = &called;
-      call(comm, {.interrupted = give_sign});
+      const Interruptible interruptible(give_sign);
+      call(comm);
     });
   }
 };
 
 TEST_P(Abort, EndsABlockingCollectiveInAnotherThread) {
-  ends_waiting_in([](Communicator& comm, const CallOptions& options) { comm.barrier(options); });
+  ends_waiting_in([](Communicator& comm) { comm.barrier(); });
 }
 
 TEST_P(Abort, EndsABlockingReceiveInAnotherThread) {
-  ends_waiting_in(
-      [](Communicator& comm, const CallOptions& options) { receive(comm, 1, options); });
+  ends_waiting_in([](Communicator& comm) { receive(comm, 1); });
 }
 
 TEST_P(Abort, EndsAnAsynchronousCollectiveThatIsWaitedFor) {
@@ -141,36 +138,6 @@ TEST_P(Abort, LetsADestructorGoThatWouldWaitForPeers) {
     }
   });
   EXPECT_THAT(outcomes, Each(IsEmpty()));
-}
-
-// Returns true at the third call; it is called once before each sleep.
-bool interrupted_soon() {
-  static std::atomic<int> asked{0};
-  return ++asked % 3 == 0;
-}
-
-TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
-  const std::vector<std::function<void(Communicator&, const CallOptions&)>> calls = {
-      [](Communicator& comm, const CallOptions& options) { comm.barrier(options); },
-      [](Communicator& comm, const CallOptions& options) { receive(comm, 1, options); },
-      [](Communicator& comm, const CallOptions& options) {  // A blocking call behind a pending one.
-        const Work work = comm.barrier_async();
-        comm.barrier(options);
-      }};
-  for (const auto& call : calls) {
-    std::atomic<bool> ended = false;
-    const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
-      if (comm.rank() == 0) {
-        const std::string outcome =
-            outcome_of([&] { call(comm, {.interrupted = interrupted_soon}); });
-        EXPECT_THAT(outcome, HasSubstr("rank 0 aborted the communicator: interrupted"));
-        ended = true;
-        ended.notify_one();
-      }
-      ended.wait(false);
-    });
-    EXPECT_THAT(outcomes, Each(IsEmpty()));
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::ValuesIn(and_ucx({"local", "shm", "tcp"})),

@@ -362,61 +362,6 @@ TEST(Groups, ACallbackOfTheirWorkMustNotBlockOnTheFirstCommunicatorThoughItsCall
   there.wait();
 }
 
-std::atomic<int> asked{0};
-bool count_the_question() {
-  ++asked;
-  return false;
-}
-bool interrupt() { return true; }
-
-Config config_that_sleeps_at_once() {
-  Config config = quick_config();
-  config.spin_polls = 0;
-  config.stall = std::chrono::milliseconds(0);
-  return config;
-}
-
-TEST(Groups, OfPersistentMessagesDoNotAskWhetherThePreviousCallIsInterrupted) {
-  Sign waits;
-  std::atomic<pid_t> receiver = 0;
-  const auto outcomes = run_ranks(2, config_that_sleeps_at_once(), [&](Communicator& comm) {
-    std::vector<float> data(1);
-    if (comm.rank() == 1) {
-      comm.barrier();
-      waits.wait();
-      wait_until_asleep(receiver);
-      comm.send(std::span(data), 0);
-      return;
-    }
-    comm.barrier({.interrupted = count_the_question});
-    Persistent message = comm.recv_init(data.data(), 1, DataType::f32, 1, 0);
-    Group group;
-    message.add_to(group);
-    asked = 0;
-    receiver = gettid();
-    waits.give();
-    group.end();
-    EXPECT_EQ(asked, 0);
-  });
-  EXPECT_THAT(outcomes, Each(IsEmpty()));
-}
-
-TEST(Groups, AskWhetherTheirOwnMessagesAreInterruptedWhateverWasCalledSince) {
-  const auto outcomes = run_ranks(2, config_that_sleeps_at_once(), [&](Communicator& comm) {
-    std::vector<float> data(1);
-    Group group;
-    if (comm.rank() == 0)
-      comm.recv(std::span(data), 1, 0, {.group = &group, .interrupted = interrupt});
-    comm.barrier();
-    if (comm.rank() == 0)
-      EXPECT_THAT(outcome_of([&] { group.end(); }),
-                  HasSubstr("rank 0 aborted the communicator: interrupted"));
-    else
-      EXPECT_THAT(outcome_of([&] { comm.recv(std::span(data), 0); }), HasSubstr("interrupted"));
-  });
-  EXPECT_THAT(outcomes, Each(IsEmpty()));
-}
-
 TEST(Groups, OverTwoCommunicatorsMayNameThemInAnyOrder) {
   std::vector<Communicator> first = Communicator::in_process(2, quick_config());
   std::vector<Communicator> second = Communicator::in_process(2, quick_config());

@@ -197,7 +197,11 @@ void Communicator::close() {
     throw Error(ErrorKind::usage,
                 "close: a thread is in a call of this communicator; let the call end first, or end "
                 "it with abort()");
-  end();
+  {
+    const Interruptible interruptible(interrupted);
+    end();
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
 void Communicator::end() noexcept {

@@ -24,7 +24,7 @@ namespace tutti::python {
 namespace nb = nanobind;
 
 /// Returns whether Python has an exception to raise in this thread (Ctrl-C), as
-/// CallOptions::interrupted asks. The interpreter's lock must not be held.
+/// tutti::Interruptible asks. The interpreter's lock must not be held.
 bool interrupted();
 
 using Arrays = std::vector<Array>;
@@ -181,14 +181,15 @@ void bind_communicator(nb::module_& module);
 void bind_operations(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
 
-/// Runs `body` without the interpreter's lock. Where it ends with an error, a Python exception
-/// comes first: the one (Ctrl-C) that has ended it, or that of a signal that is still pending.
-/// Ctrl-C interrupts all ranks of a job, and what a rank hears of another's interrupt is no error
-/// of its own.
+/// Runs `body` without the interpreter's lock; Ctrl-C ends the calls that it makes. Where it ends
+/// with an error, a Python exception comes first: the one (Ctrl-C) that has ended it, or that of a
+/// signal that is still pending. Ctrl-C interrupts all ranks of a job, and what a rank hears of
+/// another's interrupt is no error of its own.
 template <typename Body>
 auto unlocked(Body&& body) {
   try {
     const Unlocked released;
+    const Interruptible interruptible(interrupted);
     return body();
   } catch (const Error&) {
     if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -208,7 +209,6 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
   if (kForm == Form::persistent && options.group != nullptr)
     throw Error(ErrorKind::usage, "a persistent call joins a group by add_to(group)");
   told.premultiplier = options.premultiplier;
-  told.interrupted = interrupted;
   told.received = options.received.get();
   told.stream = stream_for(options.stream, {&arrays...});
   const InCall in_call(*this);

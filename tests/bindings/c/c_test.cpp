@@ -417,6 +417,23 @@ TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
+TEST(CAbi, CallsThatWaitEndOnceTheProgramIsInterrupted) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  tuttiComm_t comms[2] = {};
+  ASSERT_EQ(tuttiCommInitInProcess(comms, 2, &config), tuttiSuccess);
+  tuttiInterruptWith([] { return 1; });
+  EXPECT_EQ(tuttiBarrier(comms[0], nullptr, nullptr), tuttiErrorPeerLost);
+  EXPECT_THAT(tuttiGetLastError(nullptr),
+              HasSubstr("rank 0 aborted the communicator: interrupted"));
+  tuttiInterruptWith(nullptr);
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+  ASSERT_EQ(tuttiCommInitInProcess(comms, 2, &config), tuttiSuccess);
+  std::thread other([&] { EXPECT_EQ(tuttiBarrier(comms[1], nullptr, nullptr), tuttiSuccess); });
+  EXPECT_EQ(tuttiBarrier(comms[0], nullptr, nullptr), tuttiSuccess) << "nobody asks any more";
+  other.join();
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
 TEST(CAbi, TheHeadersVersionIsTheLibrarys) {
   int code = 0;
   ASSERT_EQ(tuttiGetVersion(&code), tuttiSuccess);
