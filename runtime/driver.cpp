@@ -4,6 +4,7 @@
 #include <cassert>
 #include <optional>
 
+#include "common/interruptible.h"
 #include "common/sync.h"
 
 namespace tutti {

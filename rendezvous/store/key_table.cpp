@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/interruptible.h"
 #include "common/text.h"
 
 namespace tutti {
