@@ -16,16 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSignals{100};
 
-// Moves `held` to a shared pointer that any thread may drop: the interpreter's lock is taken for
-// it.
-template <typename Held>
-std::shared_ptr<Held> shared(Held held) {
-  return {new Held(std::move(held)), [](Held* last) {
-            const Locked lock;
-            if (lock) delete last;  // otherwise the object is leaked
-          }};
-}
-
 // Returns the configuration of the environment, changed by the two deadlines, which are in seconds,
 // and by any setting that the caller names. An argument that is None changes nothing.
 Config config_of(std::optional<double> timeout, std::optional<double> startup_timeout,
@@ -341,6 +331,7 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__exit__", [](Communicator& self, nb::args) { self.close(); }, exit);
   bind_operations(type);
+  bind_algorithms(type);
 }
 
 }  // namespace tutti::python

@@ -179,7 +179,9 @@ class Persistent {
 
 void bind_communicator(nb::module_& module);
 void bind_operations(nb::class_<Communicator>& type);
+void bind_algorithms(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
+void bind_schedules(nb::module_& module);
 
 /// Runs `body` without the interpreter's lock; Ctrl-C ends the calls that it makes. Where it ends
 /// with an error, a Python exception comes first: the one (Ctrl-C) that has ended it, or that of a

@@ -8,6 +8,9 @@
 
 #include <Python.h>
 
+#include <memory>
+#include <utility>
+
 namespace tutti::python {
 
 /// Holds the interpreter's lock for as long as the object exists, unless the interpreter ends or
@@ -41,6 +44,16 @@ class Unlocked {
  private:
   PyThreadState* const thread_;
 };
+
+/// Moves `held`, which holds objects of Python, to a shared pointer that any thread may drop: the
+/// interpreter's lock is taken for it.
+template <typename Held>
+std::shared_ptr<Held> shared(Held held) {
+  return {new Held(std::move(held)), [](Held* last) {
+            const Locked lock;
+            if (lock) delete last;  // otherwise the object is leaked
+          }};
+}
 
 /// Announces the end of the interpreter, and waits for threads that hold its lock or are about to,
 /// for two seconds at most. Called once, by the thread that ends the interpreter, which holds the

@@ -28,6 +28,7 @@ NB_MODULE(_core, module) {
   module.attr("ANY_SOURCE") = kAnySource;
   module.attr("ANY_TAG") = kAnyTag;
   module.attr("NO_COLOR") = kNoColor;
+  bind_schedules(module);
   bind_communicator(module);
   bind_buffer(module);
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(&await_threads));

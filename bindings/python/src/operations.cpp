@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "communicator.h"
+#include "names.h"
 
 namespace tutti::python {
 namespace {
@@ -18,23 +19,9 @@ using Returned = std::conditional_t<kForm == Form::blocking, void,
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
-// Returns the enumerator of that name, of `count` that begin with 0; `what` says what they are.
-template <typename Enum>
-Enum named(const std::string& name, int count, const char* what) {
-  std::string all;
-  for (int k = 0; k < count; ++k) {
-    const std::string_view other = to_string(static_cast<Enum>(k));
-    if (other == name) return static_cast<Enum>(k);
-    all.append(k == 0 ? "" : k + 1 < count ? ", " : " and ").append(other);
-  }
-  refuse(std::string("no such ") + what + ": \"" + name + "\"; there are " + all);
-}
-
-Op op_of(const std::string& name) { return named<Op>(name, kOps, "reduction"); }
-
 std::string explain(const Communicator& self, const std::string& operation, std::size_t count,
                     const std::string& type, const std::string& op, int root) {
-  return self.get().explain(named<Collective>(operation, kCollectives, "collective"), count,
+  return self.get().explain(collective_of(operation), count,
                             named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
 }
 

@@ -1,0 +1,355 @@
+// Binds the vocabulary of tutti/schedule.hpp, in which a program writes algorithms of its own.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <nanobind/operators.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <tutti/schedule.hpp>
+
+#include "communicator.h"
+#include "exceptions.h"
+#include "names.h"
+
+namespace tutti::python {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
+
+PlanRequest request_of(const std::string& operation, int rank, int ranks, int root,
+                       std::vector<int> groups) {
+  const Collective what = collective_of(operation);
+  if (ranks < 1) refuse("PlanRequest: ranks is at least 1");
+  if (rank < 0 || rank >= ranks || root < 0 || root >= ranks)
+    refuse("PlanRequest: rank and root are 0 to " + std::to_string(ranks - 1));
+  if (!groups.empty() && groups.size() != static_cast<std::size_t>(ranks))
+    refuse("PlanRequest: groups has a number for each rank, or none");
+  return {what, rank, ranks, root, std::move(groups)};
+}
+
+/// A slice in Python: a chunk, or its number and how many follow.
+using Chunks = std::variant<int, std::pair<int, int>>;
+Slice slice_of(const Chunks& chunks) {
+  if (const int* const chunk = std::get_if<int>(&chunks)) return *chunk;
+  const auto& [first, count] = std::get<std::pair<int, int>>(chunks);
+  return {first, count};
+}
+
+/// A builder that the lanes and steps which it has handed out share. It is empty once the schedule
+/// is finished.
+using Builder = std::optional<ScheduleBuilder>;
+using SharedBuilder = std::shared_ptr<Builder>;
+
+void check_unfinished(const SharedBuilder& builder) {
+  if (!*builder) refuse("the schedule is finished: make another ScheduleBuilder");
+}
+
+class OwnStep {
+ public:
+  OwnStep(SharedBuilder builder, const StepHandle& step)
+      : builder_(std::move(builder)), step_(step) {}
+
+  OwnStep completes() const {
+    check_unfinished(builder_);
+    step_.completes();
+    return *this;
+  }
+  OwnStep after(const OwnStep& other, int pieces_back) const {
+    check_unfinished(builder_);
+    step_.after(other.step_, pieces_back);
+    return *this;
+  }
+
+ private:
+  SharedBuilder builder_;
+  StepHandle step_;
+};
+
+class OwnLane {
+ public:
+  OwnLane(SharedBuilder builder, const Verbs& verbs)
+      : builder_(std::move(builder)), verbs_(verbs) {}
+
+  /// Writes a step with `verb`, a member function of Verbs.
+  template <typename... Parameters, typename... Arguments>
+  OwnStep write(StepHandle (Verbs::*verb)(Parameters...) const, Arguments&&... arguments) const {
+    check_unfinished(builder_);
+    return {builder_, (verbs_.*verb)(std::forward<Arguments>(arguments)...)};
+  }
+  void starts_after(const OwnLane& other) const {
+    check_unfinished(builder_);
+    if (builder_ != other.builder_)
+      refuse("a lane can start after a lane of its own schedule only");
+    if (!other.verbs_.empty()) verbs_.starts_after(other.verbs_);
+  }
+
+ private:
+  SharedBuilder builder_;
+  Verbs verbs_;
+};
+
+class OwnBuilder {
+ public:
+  OwnBuilder(const PlanRequest& request, int chunks, int scratch_chunks)
+      : builder_(std::make_shared<Builder>()) {
+    builder_->emplace(request, chunks).scratch_chunks(scratch_chunks);
+  }
+
+  OwnLane lane(int receives_on, int sends_on) {
+    check_unfinished(builder_);
+    return {builder_, (*builder_)->lane(receives_on, sends_on)};
+  }
+  Schedule finish(int widest) {
+    check_unfinished(builder_);
+    Schedule schedule = std::move(**builder_).finish(widest);
+    builder_->reset();
+    return schedule;
+  }
+
+ private:
+  SharedBuilder builder_;
+};
+
+/// Calls a function of Python that plans. What it throws is the text of the error.
+Schedule planned_by(const nb::object& function, const PlanRequest& request) {
+  const Locked lock;
+  if (!lock) refuse("the algorithm is a function of Python, and Python has ended");
+  std::string why;
+  try {
+    const nb::object schedule = function(request);
+    if (nb::isinstance<Schedule>(schedule)) return nb::cast<Schedule>(schedule);
+    why = "it returned " + described(schedule) + ", which is no Schedule";
+  } catch (nb::python_error& error) {
+    if (error.matches(PyExc_Exception)) {
+      why = name_of_type(error.value()) + ": " + reason(error);
+    } else {
+      why = "it was interrupted";
+      error.restore();  // Ctrl-C: the caller raises it
+    }
+  }
+  throw std::runtime_error(why);  // An Error would not name the algorithm.
+}
+
+void add_algorithm(const Communicator& self, const std::string& name, nb::object planner) {
+  if (PyCallable_Check(planner.ptr()) == 0)
+    refuse("add_algorithm: " + described(planner) + " is no function");
+  self.get().add_algorithm(name, [held = shared(std::move(planner))](const PlanRequest& request) {
+    return planned_by(*held, request);
+  });
+}
+
+Verdict verify_all(const std::vector<Schedule>& schedules, int window, int pieces, int operations,
+                   bool in_place) {
+  return unlocked([&] { return verify(schedules, {window, pieces, operations, in_place}); });
+}
+
+void bind_lane(nb::module_& module) {
+  nb::class_<OwnStep>(module, "Step", "A step that has been written, and can still be marked.")
+      .def(
+          "completes", &OwnStep::completes,
+          "Marks the result as final: what belongs to the end of a reduction, such as the division "
+          "of avg, happens here.")
+      .def("after", &OwnStep::after, nb::arg("other"), nb::arg("pieces_back") = 0,
+           "Orders this step after one of another lane, of the same piece or of an earlier one.");
+
+  nb::class_<OwnLane>(module, "Lane",
+                      "Steps that are done one after the other. A chunk is its number, or a pair: "
+                      "the number of the first, and how many.")
+      .def(
+          "copy",
+          [](const OwnLane& lane, Chunks chunk) {
+            return lane.write(&Verbs::copy, slice_of(chunk));
+          },
+          nb::arg("chunk"))
+      .def(
+          "send",
+          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::send, slice_of(chunk), to);
+          },
+          nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "send_output",
+          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::send_output, slice_of(chunk), to);
+          },
+          nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "copy_send",
+          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::copy_send, slice_of(chunk), to);
+          },
+          nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "receive",
+          [](const OwnLane& lane, int from, Chunks chunk) {
+            return lane.write(&Verbs::receive, from, slice_of(chunk));
+          },
+          nb::arg("peer"), nb::arg("chunk"))
+      .def(
+          "receive_send",
+          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::receive_send, from, slice_of(chunk), to);
+          },
+          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "receive_reduce",
+          [](const OwnLane& lane, int from, Chunks chunk) {
+            return lane.write(&Verbs::receive_reduce, from, slice_of(chunk));
+          },
+          nb::arg("peer"), nb::arg("chunk"))
+      .def(
+          "receive_reduce_send",
+          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::receive_reduce_send, from, slice_of(chunk), to);
+          },
+          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "receive_reduce_copy_send",
+          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::receive_reduce_copy_send, from, slice_of(chunk), to);
+          },
+          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "reduce_copy",
+          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk) {
+            return lane.write(&Verbs::reduce_copy, std::move(in), slice_of(chunk));
+          },
+          nb::arg("operands"), nb::arg("chunk"))
+      .def(
+          "reduce_send",
+          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::reduce_send, std::move(in), slice_of(chunk), to);
+          },
+          nb::arg("operands"), nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "reduce_copy_send",
+          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk, const Peers& to) {
+            return lane.write(&Verbs::reduce_copy_send, std::move(in), slice_of(chunk), to);
+          },
+          nb::arg("operands"), nb::arg("chunk"), nb::arg("to"))
+      .def(
+          "step",
+          [](const OwnLane& lane, std::vector<Operand> in, std::vector<Operand> out, Chunks chunk) {
+            return lane.write(&Verbs::step, std::move(in), std::move(out), slice_of(chunk));
+          },
+          nb::arg("operands"), nb::arg("results"), nb::arg("chunk"),
+          "Combines the operands, in their order, and hands the result to all of `results`.")
+      .def("starts_after", &OwnLane::starts_after, nb::arg("other"),
+           "Orders all steps of this lane after all steps of the other.");
+}
+
+void bind_builder(nb::module_& module) {
+  nb::class_<OwnBuilder>(module, "ScheduleBuilder",
+                         "Builds the schedule of one rank. `chunks` is the number of chunks of a "
+                         "piece, or of blocks where the operation has blocks.")
+      .def(nb::init<const PlanRequest&, int, int>(), nb::arg("request"), nb::arg("chunks") = 1,
+           nb::arg("scratch_chunks") = 0)
+      .def("lane", &OwnBuilder::lane, nb::arg("receives_on") = 0, nb::arg("sends_on") = 0,
+           "Adds a lane that receives on one channel and sends on one.")
+      .def("finish", &OwnBuilder::finish, nb::arg("widest") = 1,
+           "Returns the schedule. `widest` is the most chunks that a step of any rank moves.");
+}
+
+}  // namespace
+
+void bind_schedules(nb::module_& module) {
+  nb::class_<PlanRequest>(module, "PlanRequest",
+                          "Asks an algorithm for the schedule of one rank. `groups` has the number "
+                          "of each rank's machine, or nothing if there is only one.")
+      .def(
+          "__init__",
+          [](PlanRequest* self, const std::string& operation, int rank, int ranks, int root,
+             std::vector<int> groups) {
+            new (self) PlanRequest(request_of(operation, rank, ranks, root, std::move(groups)));
+          },
+          nb::arg("operation"), nb::arg("rank"), nb::arg("ranks"), nb::arg("root") = 0,
+          nb::arg("groups") = std::vector<int>())
+      .def_prop_ro("operation",
+                   [](const PlanRequest& self) { return std::string(to_string(self.what)); })
+      .def_ro("rank", &PlanRequest::rank)
+      .def_ro("ranks", &PlanRequest::ranks)
+      .def_ro("root", &PlanRequest::root)
+      .def_ro("groups", &PlanRequest::groups)
+      .def("__repr__", [](const PlanRequest& self) {
+        return "PlanRequest(\"" + std::string(to_string(self.what)) +
+               "\", rank=" + std::to_string(self.rank) + ", ranks=" + std::to_string(self.ranks) +
+               ", root=" + std::to_string(self.root) + ")";
+      });
+
+  nb::class_<Operand>(module, "Operand",
+                      "Where a step reads or writes: input, output or scratch of this rank and the "
+                      "number of a chunk, or a message from or to a peer.")
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"));
+  module.def(
+      "input", [](int chunk) { return input(chunk); }, nb::arg("chunk"));
+  module.def(
+      "output", [](int chunk) { return output(chunk); }, nb::arg("chunk"));
+  module.def(
+      "scratch", [](int chunk) { return scratch(chunk); }, nb::arg("chunk"));
+  module.def(
+      "peer", [](int rank) { return peer(rank); }, nb::arg("rank"));
+  module.def("in_rank_order", &in_rank_order, nb::arg("request"), nb::arg("chunk"),
+             "One operand for each rank, in the order of ranks: this rank's own input, and a "
+             "message from each other.");
+
+  bind_lane(module);
+  bind_builder(module);
+
+  nb::class_<Schedule>(module, "Schedule",
+                       "One rank's part of an operation. str() shows it, a line for each step.")
+      .def_prop_ro("operation",
+                   [](const Schedule& self) { return std::string(to_string(self.what)); })
+      .def_ro("rank", &Schedule::rank)
+      .def_ro("ranks", &Schedule::ranks)
+      .def_ro("root", &Schedule::root)
+      .def_ro("chunks", &Schedule::chunks)
+      .def(
+          "to_json", [](const Schedule& self) { return to_json(self); },
+          "All of the schedule, as one object. An array of those of all ranks is a file of "
+          "schedules.")
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__str__", [](const Schedule& self) { return to_text(self); })
+      .def("__repr__", [](const Schedule& self) {
+        return "<Schedule of " + std::string(to_string(self.what)) + ", rank " +
+               std::to_string(self.rank) + " of " + std::to_string(self.ranks) + ">";
+      });
+
+  nb::class_<Verdict>(module, "Verdict",
+                      "True if the schedules are proved; `why` has the counter-example.")
+      .def_ro("ok", &Verdict::ok)
+      .def_ro("why", &Verdict::why)
+      .def_ro("too_large", &Verdict::too_large)
+      .def("__bool__", [](const Verdict& self) { return self.ok; })
+      .def("__repr__", [](const Verdict& self) {
+        return self.ok ? std::string("<Verdict: proved>") : "<Verdict: " + self.why + ">";
+      });
+  module.def("verify", &verify_all, nb::arg("schedules"), nb::kw_only(), nb::arg("window") = 2,
+             nb::arg("pieces") = 3, nb::arg("operations") = 2, nb::arg("in_place") = false,
+             "Proves the schedules of all ranks, or shows why they are wrong: contributions that "
+             "are missing or come twice, races, deadlocks, and results that differ between ranks.");
+  module.def(
+      "to_dot", [](const std::vector<Schedule>& all) { return to_dot(all); }, nb::arg("schedules"),
+      "The schedules as a picture in the language of Graphviz.");
+}
+
+void bind_algorithms(nb::class_<Communicator>& type) {
+  type.def("add_algorithm", &add_algorithm, nb::arg("name"), nb::arg("planner"),
+           nb::sig("def add_algorithm(self, name: str, planner: "
+                   "collections.abc.Callable[[PlanRequest], Schedule]) -> None"))
+      .def(
+          "add_schedules",
+          [](const Communicator& self, const std::string& path) {
+            const Communicator::InCall in_call(self);
+            return unlocked([&] { return in_call.communicator().add_schedules(path); });
+          },
+          nb::arg("path"));
+}
+
+}  // namespace tutti::python

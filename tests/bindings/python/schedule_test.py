@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Tests algorithms that a program writes in Python."""
+
+import gc
+import json
+import tempfile
+import threading
+import unittest
+import weakref
+
+import numpy
+import report
+import scripts
+
+import tutti
+from tutti import schedule
+
+
+def star(request):
+    """An all_reduce by way of rank 0."""
+    plan = schedule.ScheduleBuilder(request)
+    lane = plan.lane()
+    if request.rank == 0:
+        lane.reduce_copy_send(schedule.in_rank_order(request, 0), 0, list(range(1, request.ranks))).completes()
+    else:
+        lane.send(0, [0])
+        lane.receive(0, 0)
+    return plan.finish()
+
+
+def ring(request):
+    """An all_gather around a ring, on one lane."""
+    plan = schedule.ScheduleBuilder(request, chunks=request.ranks)
+    lane, ranks, rank = plan.lane(), request.ranks, request.rank
+    lane.copy_send(rank, [(rank + 1) % ranks])
+    for stage in range(1, ranks - 1):
+        lane.receive_send((rank - 1) % ranks, (rank - stage) % ranks, [(rank + 1) % ranks])
+    lane.receive((rank - 1) % ranks, (rank + 1) % ranks)
+    return plan.finish()
+
+
+def halves(request):
+    """An all_reduce of two ranks, each of which reduces one half: two lanes, an order between them, and scratch."""
+    plan = schedule.ScheduleBuilder(request, chunks=2, scratch_chunks=2)
+    other, own = 1 - request.rank, request.rank
+    reduce, gather = plan.lane(0, 0), plan.lane(1, 1)
+    reduce.send(other, [other])
+    reduce.step([schedule.input(own), schedule.peer(other)] if own == 0 else [schedule.peer(other), schedule.input(own)],
+                [schedule.scratch(own)], own).completes()
+    gather.step([schedule.scratch(own)], [schedule.output(own), schedule.peer(other)], own)
+    gather.receive(other, other)
+    gather.starts_after(reduce)
+    return plan.finish()
+
+
+def on_ranks(size, body):
+    """Runs body(communicator) on ranks that are threads, and returns what each raised."""
+    raised = [None] * size
+
+    def rank(comm):
+        try:
+            with comm:
+                body(comm)
+        except Exception as error:
+            raised[number[id(comm)]] = error
+
+    ranks = tutti.Communicator.in_process(size, timeout=20)
+    number = {id(comm): comm.rank for comm in ranks}
+    threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return raised
+
+
+class Schedules(unittest.TestCase):
+    def test_algorithms_are_proved_and_run(self):
+        def body(comm):
+            comm.add_algorithm("star", star)
+            comm.add_algorithm("my ring", ring)
+            data = numpy.full(100_000, comm.rank + 1.0)
+            for _ in range(3):
+                out = numpy.empty_like(data)
+                comm.all_reduce(data, output=out, algorithm="star")
+                numpy.testing.assert_array_equal(out, 6.0)
+            comm.all_reduce_async(data, algorithm="star").wait()
+            numpy.testing.assert_array_equal(data, 6.0)
+            gathered = numpy.empty(3 * 7, numpy.int32)
+            comm.all_gather(numpy.full(7, comm.rank, numpy.int32), gathered, algorithm="my ring")
+            numpy.testing.assert_array_equal(gathered, numpy.repeat(numpy.arange(3), 7))
+            part = comm.dup()
+            part.all_reduce(data, algorithm="star")
+            part.close()
+
+        self.assertEqual(on_ranks(3, body), [None] * 3)
+
+    def test_two_lanes_scratch_and_an_order(self):
+        for in_place in (False, True):
+            verdict = schedule.verify(schedule.of_all_ranks(halves, "all_reduce", 2), in_place=in_place)
+            self.assertFalse(verdict)
+            self.assertIn("scratch", verdict.why)
+
+        def ordered(request):
+            plan = schedule.ScheduleBuilder(request, chunks=2)
+            other, own = 1 - request.rank, request.rank
+            lane = plan.lane()
+            lane.send(other, [other])
+            operands = [schedule.input(own), schedule.peer(other)]
+            lane.reduce_copy_send(operands if own == 0 else operands[::-1], own, [other]).completes()
+            lane.receive(other, other)
+            return plan.finish()
+
+        for in_place in (False, True):
+            all_ranks = schedule.of_all_ranks(ordered, "all_reduce", 2)
+            self.assertTrue(schedule.verify(all_ranks, in_place=in_place), schedule.verify(all_ranks))
+
+    def test_a_wrong_algorithm_is_refused_with_a_counter_example_on_every_rank(self):
+        def forgetful(request):
+            plan = schedule.ScheduleBuilder(request)
+            lane = plan.lane()
+            if request.rank == 0:
+                lane.reduce_copy_send(schedule.in_rank_order(request, 0)[:-1], 0, [1, 2]).completes()
+            else:
+                lane.send(0, [0])
+                lane.receive(0, 0)
+            return plan.finish()
+
+        def body(comm):
+            comm.add_algorithm("forgetful", forgetful)
+            data = numpy.ones(4)
+            with self.assertRaisesRegex(tutti.UsageError, "'forgetful' is wrong .*misses the contribution of rank 2"):
+                comm.all_reduce(data, algorithm="forgetful")
+            numpy.testing.assert_array_equal(data, 1.0)
+            comm.all_reduce(data)
+            numpy.testing.assert_array_equal(data, 3.0)
+
+        self.assertEqual(on_ranks(3, body), [None] * 3)
+
+    def test_what_a_planner_raises_or_returns_is_said(self):
+        def divides(request):
+            return request.rank // 0
+
+        def body(comm):
+            comm.add_algorithm("divides", divides)
+            comm.add_algorithm("nothing", lambda request: None)
+            comm.add_algorithm("other", lambda request: star(schedule.PlanRequest("all_reduce", 0, request.ranks)))
+            data = numpy.ones(4)
+            for name, text in (("divides", "'divides' cannot plan all_reduce for rank 0 of 2: ZeroDivisionError: "),
+                               ("nothing", "it returned None, which is no Schedule"),
+                               ("other", "it planned all_reduce for rank 0 of 2")):
+                with self.assertRaisesRegex(tutti.UsageError, text):
+                    comm.all_reduce(data, algorithm=name)
+            with self.assertRaisesRegex(tutti.UsageError, "5 is no function"):
+                comm.add_algorithm("five", 5)
+            with self.assertRaisesRegex(tutti.UsageError, "was added before"):
+                comm.add_algorithm("divides", star)
+
+        self.assertEqual(on_ranks(2, body), [None] * 2)
+
+    def test_wrong_uses_are_errors(self):
+        request = schedule.PlanRequest("all_reduce", 0, 2)
+        self.assertEqual(repr(request), 'PlanRequest("all_reduce", rank=0, ranks=2, root=0)')
+        for wrong in (("all_reduce", 2, 2), ("all_reduce", -1, 2), ("all_reduce", 0, 0), ("all_reduce", 0, 2, 2),
+                      ("all_reduced", 0, 2), ("all_reduce", 0, 2, 0, [1])):
+            with self.assertRaises(tutti.UsageError):
+                schedule.PlanRequest(*wrong)
+        plan, other = schedule.ScheduleBuilder(request), schedule.ScheduleBuilder(request)
+        lane = plan.lane()
+        step = lane.send(0, [1])
+        with self.assertRaisesRegex(tutti.UsageError, "own schedule"):
+            step.after(other.lane().send(0, [1]))
+        with self.assertRaisesRegex(tutti.UsageError, "own schedule"):
+            lane.starts_after(other.lane())
+        plan.finish()
+        for use in (plan.finish, plan.lane, lambda: lane.copy(0), step.completes, lambda: lane.starts_after(lane)):
+            with self.assertRaisesRegex(tutti.UsageError, "is finished"):
+                use()
+        with self.assertRaises(TypeError):
+            other.lane().send("first", [1])
+        with self.assertRaises(tutti.UsageError):
+            schedule.verify([], window=0)
+        self.assertFalse(schedule.verify([]))
+        wild = schedule.ScheduleBuilder(request, chunks=-5)
+        wild.lane(-3, 99).send((7, -2), [12])
+        self.assertFalse(schedule.verify([wild.finish(), wild_other()]))
+
+    def test_schedules_are_shown_written_and_compared(self):
+        all_ranks = schedule.of_all_ranks(star, "all_reduce", 3)
+        self.assertEqual(repr(all_ranks[1]), "<Schedule of all_reduce, rank 1 of 3>")
+        self.assertIn("chunk 0: input[0] -> rank 0", str(all_ranks[1]))
+        self.assertEqual(all_ranks, schedule.of_all_ranks(star, "all_reduce", 3))
+        self.assertNotEqual(all_ranks[1], all_ranks[2])
+        self.assertEqual(json.loads(all_ranks[2].to_json())["rank"], 2)
+        self.assertIn("digraph", schedule.to_dot(all_ranks))
+        self.assertEqual(schedule.input(3), schedule.input(3))
+        self.assertNotEqual(schedule.input(3), schedule.output(3))
+
+    def test_a_file_that_a_program_writes_runs(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write("[" + ",".join(each.to_json() for each in schedule.of_all_ranks(star, "all_reduce", 2)) + "]")
+            file.flush()
+
+            def body(comm):
+                names = comm.add_schedules(file.name)
+                data = numpy.ones(5)
+                comm.all_reduce(data, algorithm=names[0])
+                numpy.testing.assert_array_equal(data, 2.0)
+
+            self.assertEqual(on_ranks(2, body), [None] * 2)
+
+    def test_planners_end_with_their_communicators(self):
+        def make():
+            planner = lambda request: star(request)  # noqa: E731: a function that is not the module's
+            comms = tutti.Communicator.in_process(2)
+            for comm in comms:
+                comm.add_algorithm("star", planner)
+            return comms, weakref.ref(planner)
+
+        comms, planner = make()
+        self.assertIsNotNone(planner())
+        for comm in comms:
+            comm.close()
+        gc.collect()
+        self.assertIsNone(planner())
+
+    def test_processes_run_an_algorithm_and_ctrl_c_in_a_planner_ends_the_call(self):
+        ended = scripts.run(
+            "import signal\nfrom tutti import schedule\n"
+            "def star(request):\n"
+            "    plan = schedule.ScheduleBuilder(request)\n    lane = plan.lane()\n"
+            "    if request.rank == 0:\n"
+            "        lane.reduce_copy_send(schedule.in_rank_order(request, 0), 0, [1]).completes()\n"
+            "    else:\n        lane.send(0, [0])\n        lane.receive(0, 0)\n"
+            "    return plan.finish()\n"
+            "def interrupted(request):\n    signal.raise_signal(signal.SIGINT)\n    return star(request)\n"
+            "comm = tutti.Communicator.from_env(timeout=60)\n"
+            "comm.add_algorithm('star', star)\ncomm.add_algorithm('interrupted', interrupted)\n"
+            "data = numpy.ones(1000, numpy.float32)\n"
+            "try:\n    comm.all_reduce(data, algorithm='interrupted')\n"
+            "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+            "comm.all_reduce(data, algorithm='star')\n"
+            "print('right' if (data == 2).all() else data, flush=True)\n", "-n", "2", "--timeout", "120")
+        self.assertEqual((ended.returncode, ended.stdout.count("interrupted"), ended.stdout.count("right")), (0, 2, 2),
+                         ended.stdout + ended.stderr)
+
+
+def wild_other():
+    return schedule.ScheduleBuilder(schedule.PlanRequest("all_reduce", 1, 2)).finish()
+
+
+if __name__ == "__main__":
+    report.main()
