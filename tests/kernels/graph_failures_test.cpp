@@ -48,8 +48,9 @@ TEST_P(Graphs, AReplayAfterTheEndOfTheCommunicatorDoesNothingAndGoesOn) {
 }
 
 TEST_P(Graphs, GraphsThatOutliveTheirCommunicatorsLeaveNoMemory) {
+  constexpr int kTurns = 100, kSome = 20;
   std::size_t after_some = 0;
-  for (int turn = 0; turn < 20; ++turn) {
+  for (int turn = 0; turn < kTurns; ++turn) {
     EXPECT_THAT(run(2, config(),
                     [](Communicator& comm) {
                       const GpuStream stream;
@@ -64,10 +65,11 @@ TEST_P(Graphs, GraphsThatOutliveTheirCommunicatorsLeaveNoMemory) {
                       stream.synchronize();
                     }),
                 Each(IsEmpty()));
-    if (turn == 3) after_some = allocations();
+    if (turn == kSome) after_some = allocations();
   }
-  // Threads of the driver may still have the objects of the last graphs.
-  EXPECT_LE(allocations(), after_some + 4);
+  // The driver's threads free the objects of a graph a little later. While they do, the next
+  // communicators take pinned blocks of their own, which are kept: as many as were in use at once.
+  EXPECT_LT(allocations(), after_some + (kTurns - kSome) / 2) << "less than one in two turns";
 }
 
 TEST_P(Graphs, CommunicatorsAndGraphsEndInAnyOrder) {
