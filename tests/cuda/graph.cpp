@@ -1,5 +1,7 @@
 #include "tests/cuda/graph.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -17,11 +19,13 @@ std::shared_ptr<Capture> Captures::of(const Stream& stream) const {
 
 void release(UserObject* object, unsigned count) {
   if (object->references.fetch_sub(count) > count) return;
-  std::thread([object] {
+  std::thread frees([object] {
     in_host_function() = true;
     object->destroy(object->pointer);
     delete object;
-  }).detach();
+  });
+  pthread_setname_np(frees.native_handle(), "frees-graph");  // Tests look for it.
+  frees.detach();
 }
 
 Graph::~Graph() {

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,19 @@ inline std::size_t allocations() {
     if (target.string().find("cuda stand-in") != std::string::npos) ++count;
   }
   return count;
+}
+
+/// Waits until the stand-in has freed what graphs had that have ended: it does so in threads.
+inline void await_freed_graphs() {
+  const auto any = [] {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::ifstream(entry.path() / "comm") >> name;
+      if (name == "frees-graph") return true;
+    }
+    return false;
+  };
+  while (any()) std::this_thread::yield();
 }
 
 /// Makes the primary context of a GPU the current one of this thread.
