@@ -36,10 +36,11 @@ inline std::optional<Got> got(const Received* received) {
   return Got{received->source, received->tag, received->count};
 }
 
-/// The memory that a call uses, which is kept until the call is done.
+/// What a call uses, which is kept until the call is done.
 struct Uses {
   Arrays arrays;
   std::shared_ptr<Received> received;
+  nb::object reduction;  ///< A Reduction, or invalid.
 };
 
 /// Holds what a call under way uses, which the first to see that it has ended well lets go: after a
@@ -95,6 +96,8 @@ struct Options {
   std::string accumulate = {};
   const void* premultiplier = nullptr;
   std::shared_ptr<Received> received = {};
+  const UserReduction* reduction = nullptr;
+  nb::object kept_reduction = {};  ///< The object that has it.
 };
 
 using Counts = std::vector<std::size_t>;
@@ -212,11 +215,12 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
     throw Error(ErrorKind::usage, "a persistent call joins a group by add_to(group)");
   told.premultiplier = options.premultiplier;
   told.received = options.received.get();
+  told.reduction = options.reduction;
   told.stream = stream_for(options.stream, {&arrays...});
   const InCall in_call(*this);
   const auto made = [&] { return call(in_call.communicator(), told, As<kForm>()); };
   const auto uses = [&] {
-    Uses used{{}, options.received};
+    Uses used{{}, options.received, options.kept_reduction};
     (used.arrays.push_back(std::move(arrays)), ...);
     return std::make_shared<const Uses>(std::move(used));
   };

@@ -34,6 +34,12 @@ std::string reason(const nb::python_error& error) {
   return text(PyObject_Str(value.ptr()), value);
 }
 
+std::string why_it_ended(nb::python_error& error) {
+  if (error.matches(PyExc_Exception)) return name_of_type(error.value()) + ": " + reason(error);
+  error.restore();
+  return "it was interrupted";
+}
+
 std::string described(nb::handle object) { return text(PyObject_Repr(object.ptr()), object); }
 
 std::string name_of_type(nb::handle object) { return nb::type_name(object.type()).c_str(); }

@@ -1,5 +1,5 @@
 // Exceptions of Python as the answers of a program's objects. One that is no Exception, such as
-// KeyboardInterrupt, is never an answer: the functions here throw it on.
+// KeyboardInterrupt, is never an answer: the functions here throw it on, but for why_it_ended().
 #pragma once
 
 #include <string>
@@ -16,6 +16,9 @@ void forget();
 std::string reason();
 /// Returns what the exception says.
 std::string reason(const nb::python_error& error);
+/// Returns what the exception is and says, which has ended a function that tutti called. One that
+/// is no Exception, such as KeyboardInterrupt, is set again for the caller of tutti, who raises it.
+std::string why_it_ended(nb::python_error& error);
 /// Returns repr(object), for error messages.
 std::string described(nb::handle object);
 /// Returns the name of the object's type.

@@ -5,6 +5,7 @@
 #include <tutti/tutti.hpp>
 
 #include "communicator.h"
+#include "reduction.h"
 
 namespace tutti::python {
 namespace {
@@ -28,6 +29,7 @@ NB_MODULE(_core, module) {
   module.attr("ANY_SOURCE") = kAnySource;
   module.attr("ANY_TAG") = kAnyTag;
   module.attr("NO_COLOR") = kNoColor;
+  bind_reduction(module);
   bind_schedules(module);
   bind_communicator(module);
   bind_buffer(module);

@@ -8,6 +8,7 @@
 
 #include "communicator.h"
 #include "names.h"
+#include "reduction.h"
 
 namespace tutti::python {
 namespace {
@@ -71,37 +72,39 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
                  nb::arg("group") = nb::none(), nb::arg("stream") = nb::none()
 
 template <Form kForm>
-Returned<kForm> all_reduce(Communicator& self, nb::handle input, const std::string& op,
-                           Optional output, Optional factor, const std::string& accumulate,
+Returned<kForm> all_reduce(Communicator& self, nb::handle input, nb::handle op, Optional output,
+                           Optional factor, const std::string& accumulate,
                            std::optional<double> timeout, std::string algorithm, Group* group,
                            nb::handle named) {
   const Stream stream = stream_of(named);
-  const Op how = op_of(op);
+  const Reducing how(op);
   Array in("all_reduce", input, !output, stream);
   Array out = output ? Array("all_reduce", *output, true, stream) : Array();
   if (output) same_type("all_reduce", in, out), holds("all_reduce", out, in.count);
-  const Array multiplier = factor_of(how, factor, in);
-  Options options{timeout, std::move(algorithm), group, stream};
+  const Array multiplier = factor_of(how.op, factor, in);
+  Options options = how.options({timeout, std::move(algorithm), group, stream});
   options.accumulate = accumulate;
   options.premultiplier = multiplier.data;
   void* const to = output ? out.data : in.data;
-  return self.make<kForm>(options, TUTTI_CALL(all_reduce, in.data, to, in.count, in.type, how), in,
+  const std::size_t count = how.elements("all_reduce", in, in.count);
+  return self.make<kForm>(options, TUTTI_CALL(all_reduce, in.data, to, count, in.type, how.op), in,
                           out);
 }
 
 template <Form kForm>
-Returned<kForm> reduce(Communicator& self, nb::handle input, int root, const std::string& op,
+Returned<kForm> reduce(Communicator& self, nb::handle input, int root, nb::handle op,
                        Optional output, std::optional<double> timeout, std::string algorithm,
                        Group* group, nb::handle named) {
   const Stream stream = stream_of(named);
-  const Op how = op_of(op);
+  const Reducing how(op);
   const bool here = self.get().rank() == root;
   Array in("reduce", input, here && !output, stream);
   Array out = here && output ? Array("reduce", *output, true, stream) : Array();
   if (here && output) same_type("reduce", in, out), holds("reduce", out, in.count);
   void* const to = !here ? nullptr : output ? out.data : in.data;
-  return self.make<kForm>({timeout, std::move(algorithm), group, stream},
-                          TUTTI_CALL(reduce, in.data, to, in.count, in.type, how, root), in, out);
+  const std::size_t count = how.elements("reduce", in, in.count);
+  return self.make<kForm>(how.options({timeout, std::move(algorithm), group, stream}),
+                          TUTTI_CALL(reduce, in.data, to, count, in.type, how.op, root), in, out);
 }
 
 template <Form kForm>
@@ -134,21 +137,25 @@ Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle outp
 
 template <Form kForm>
 Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
-                               const std::string& op, std::optional<Counts> counts,
+                               nb::handle op, std::optional<Counts> counts,
                                std::optional<double> timeout, std::string algorithm, Group* group,
                                nb::handle named) {
   const Stream stream = stream_of(named);
-  const Op how = op_of(op);
+  const Reducing how(op);
   Array in("reduce_scatter", input, false, stream), out("reduce_scatter", output, true, stream);
   same_type("reduce_scatter", in, out);
-  const Options options{timeout, std::move(algorithm), group, stream};
-  if (counts)
+  const Options options = how.options({timeout, std::move(algorithm), group, stream});
+  if (counts) {
+    for (std::size_t& count : *counts) count = how.elements("reduce_scatter", in, count);
     return self.make<kForm>(
-        options, TUTTI_CALL(reduce_scatterv, in.data, out.data, *counts, PerRank{}, in.type, how),
-        in, out);
+        options,
+        TUTTI_CALL(reduce_scatterv, in.data, out.data, *counts, PerRank{}, in.type, how.op), in,
+        out);
+  }
   holds("reduce_scatter", in, out.count * static_cast<std::size_t>(self.get().size()));
+  const std::size_t count = how.elements("reduce_scatter", out, out.count);
   return self.make<kForm>(
-      options, TUTTI_CALL(reduce_scatter, in.data, out.data, out.count, in.type, how), in, out);
+      options, TUTTI_CALL(reduce_scatter, in.data, out.data, count, in.type, how.op), in, out);
 }
 
 template <Form kForm>

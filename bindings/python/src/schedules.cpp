@@ -127,12 +127,7 @@ Schedule planned_by(const nb::object& function, const PlanRequest& request) {
     if (nb::isinstance<Schedule>(schedule)) return nb::cast<Schedule>(schedule);
     why = "it returned " + described(schedule) + ", which is no Schedule";
   } catch (nb::python_error& error) {
-    if (error.matches(PyExc_Exception)) {
-      why = name_of_type(error.value()) + ": " + reason(error);
-    } else {
-      why = "it was interrupted";
-      error.restore();  // Ctrl-C: the caller raises it
-    }
+    why = why_it_ended(error);
   }
   throw std::runtime_error(why);  // An Error would not name the algorithm.
 }

@@ -12,7 +12,7 @@ An array is any object with the buffer protocol, DLPack or the CUDA array interf
 on GPUs are used in the order of a stream: comm.all_reduce(array, stream=stream).
 """
 
-from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, RegisteredMemory, Work, version
+from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Reduction, RegisteredMemory, Work, version
 from .errors import (
     CorruptError,
     Error,
@@ -38,6 +38,7 @@ __all__ = [
     "MismatchError",
     "PeerLostError",
     "Persistent",
+    "Reduction",
     "RegisteredMemory",
     "TimeoutError",
     "UnavailableError",

@@ -4,13 +4,13 @@
 import gc
 import json
 import tempfile
-import threading
 import unittest
 import weakref
 
 import numpy
 import report
 import scripts
+from ranks import on_ranks
 
 import tutti
 from tutti import schedule
@@ -51,27 +51,6 @@ def halves(request):
     gather.receive(other, other)
     gather.starts_after(reduce)
     return plan.finish()
-
-
-def on_ranks(size, body):
-    """Runs body(communicator) on ranks that are threads, and returns what each raised."""
-    raised = [None] * size
-
-    def rank(comm):
-        try:
-            with comm:
-                body(comm)
-        except Exception as error:
-            raised[number[id(comm)]] = error
-
-    ranks = tutti.Communicator.in_process(size, timeout=20)
-    number = {id(comm): comm.rank for comm in ranks}
-    threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return raised
 
 
 class Schedules(unittest.TestCase):

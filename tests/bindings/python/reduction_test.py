@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Tests reductions that a program defines in Python."""
+
+import ctypes
+import gc
+import unittest
+import weakref
+
+import numpy
+import report
+from ranks import on_ranks
+
+import tutti
+
+
+def larger(left, right):
+    """right = whichever is larger, by absolute values."""
+    out = numpy.asarray(right)
+    numpy.copyto(out, left, where=numpy.abs(left) > numpy.abs(out))
+
+
+def append(left, right):
+    """Elements are strings of up to 16 bytes: right = left + right. It is associative, and not commutative."""
+    for at in range(0, len(right), 16):
+        text = bytes(left[at : at + 16]).rstrip(b"\0") + bytes(right[at : at + 16]).rstrip(b"\0")
+        right[at : at + 16] = text.ljust(16, b"\0")[:16]
+
+
+class Reductions(unittest.TestCase):
+    def run_on(self, size, body):
+        for each in on_ranks(size, body):
+            if each is not None:
+                raise each
+
+    def test_every_operation_and_form(self):
+        largest = tutti.Reduction("largest", larger, "f64")
+        self.assertEqual((repr(largest), largest.element_bytes), ("<Reduction 'largest'>", 8))
+
+        def body(comm):
+            values = numpy.arange(30_000.0) * (-1) ** comm.rank * (comm.rank + 1)
+            wanted = numpy.arange(30_000.0) * 3
+            out = numpy.empty_like(values)
+            comm.all_reduce(values, largest, out)
+            numpy.testing.assert_array_equal(out, wanted)
+            comm.all_reduce_async(values, op=largest, output=out, algorithm="ring").wait(20)
+            numpy.testing.assert_array_equal(out, wanted)
+            out[:] = 0
+            call = comm.all_reduce_init(values, largest, out)
+            gc.collect()
+            for _ in range(2):
+                call.run()
+            numpy.testing.assert_array_equal(out, wanted)
+            comm.reduce(values, 1, largest, out if comm.rank == 1 else None)
+            part = numpy.empty(10_000)
+            comm.reduce_scatter(values, part, largest)
+            numpy.testing.assert_array_equal(part, wanted[comm.rank * 10_000 :][:10_000])
+            counts = [5_000, 10_000, 15_000]
+            part = numpy.empty(counts[comm.rank])
+            comm.reduce_scatter(values, part, largest, counts)
+            numpy.testing.assert_array_equal(part, wanted[sum(counts[: comm.rank]) :][: counts[comm.rank]])
+            with tutti.Group() as group:
+                comm.all_reduce(values, tutti.Reduction("largest", larger, "f64"), group=group)
+            numpy.testing.assert_array_equal(values, wanted)
+
+        self.run_on(3, body)
+
+    def test_elements_of_bytes_in_the_order_of_ranks(self):
+        def body(comm):
+            words = numpy.frombuffer(b"".join(f"{comm.rank}.{k} ".encode().ljust(16, b"\0") for k in range(3)), numpy.uint8).copy()
+            comm.all_reduce(words, tutti.Reduction("append", append, 16), algorithm="one_shot")
+            self.assertEqual(words.tobytes().split(b"\0")[0], b"0.0 1.0 2.0 ")
+            with self.assertRaisesRegex(tutti.UsageError, "20 bytes are no whole number of the reduction's elements of 16"):
+                comm.all_reduce(numpy.zeros(20, numpy.uint8), tutti.Reduction("append", append, 16))
+            comm.barrier()
+
+        self.run_on(3, body)
+
+    def test_elements_of_types_that_memoryviews_do_not_have(self):
+        def add(left, right):
+            out = numpy.frombuffer(right, numpy.float16)
+            out += numpy.frombuffer(left, numpy.float16)
+
+        def body(comm):
+            values = numpy.full(5_000, comm.rank + 1, numpy.float16)
+            comm.all_reduce(values, tutti.Reduction("add", add, "f16"))
+            numpy.testing.assert_array_equal(values, 3)
+
+        self.run_on(2, body)
+
+    def test_the_address_of_a_function_of_c(self):
+        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+        @signature
+        def product(left, right, count, context):
+            left, right = (ctypes.cast(each, ctypes.POINTER(ctypes.c_int32)) for each in (left, right))
+            for k in range(count):
+                right[k] *= left[k]
+
+        def body(comm):
+            values = numpy.arange(2_000, dtype=numpy.int32) % 7
+            comm.all_reduce(values, tutti.Reduction("product", ctypes.cast(product, ctypes.c_void_p).value, "int32"))
+            numpy.testing.assert_array_equal(values, (numpy.arange(2_000) % 7) ** 2)
+
+        self.run_on(2, body)
+
+    def test_what_a_function_raises_is_an_error_on_every_rank(self):
+        def divides(left, right):
+            return 1 // 0
+
+        kept = []
+        for function, text in ((divides, "ZeroDivisionError: "), (lambda left, right: kept.append(numpy.asarray(right)), "only lent")):
+
+            def body(comm, function=function, text=text):
+                with self.assertRaisesRegex(tutti.UsageError, text):
+                    comm.all_reduce(numpy.ones(10), tutti.Reduction("wrong", function, "f64"), algorithm="one_shot")
+
+            self.run_on(2, body)
+
+    def test_ranks_compare_names_and_sizes(self):
+        def body(comm):
+            with self.assertRaisesRegex(tutti.MismatchError, "reduction 'rank0'|reduction 'rank1'"):
+                comm.all_reduce(numpy.ones(10), tutti.Reduction(f"rank{comm.rank}", larger, "f64"))
+                comm.barrier()
+
+        self.run_on(2, body)
+
+    def test_wrong_arguments(self):
+        for wrong, text in (((5, "f64"), None), (("f", "f64"), "neither a function nor the address"), ((0, "f64"), "neither"),
+                            ((True, "f64"), "neither"), ((larger, "f65"), "no such data type"), ((larger, 0), "1 to 4096 bytes"),
+                            ((larger, 5000), "1 to 4096 bytes"), ((larger, None), "1 to 4096 bytes")):
+            if text is not None:
+                with self.assertRaisesRegex(tutti.UsageError, text):
+                    tutti.Reduction("wrong", *wrong)
+        with tutti.Communicator.in_process(1)[0] as comm:
+            for wrong in (5, None, "largest", larger):
+                with self.assertRaises(tutti.UsageError):
+                    comm.all_reduce(numpy.ones(1), wrong)
+
+    def test_a_reduction_is_kept_until_its_call_is_done(self):
+        def body(comm):
+            function = lambda left, right: larger(left, right)  # noqa: E731: an object of this call
+            reduction = tutti.Reduction("largest", function, "f64")
+            kept = weakref.ref(function)
+            work = comm.all_reduce_async(numpy.ones(10), reduction)
+            del function, reduction
+            work.wait(20)
+            comm.all_reduce_async(numpy.ones(10)).wait(20)
+            gc.collect()
+            return kept
+
+        self.run_on(2, body)
+
+
+if __name__ == "__main__":
+    report.main()
