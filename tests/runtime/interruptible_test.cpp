@@ -25,6 +25,10 @@ bool interrupted_soon() {
 }
 bool interrupt() { return true; }
 
+// Returns true once the thread that is asked has come as far as to wait for others.
+std::chrono::steady_clock::time_point waits_from;
+bool interrupted_while_it_waits() { return std::chrono::steady_clock::now() >= waits_from; }
+
 Sign* asked_sign = nullptr;
 bool give_sign() {
   asked_sign->give();
@@ -112,7 +116,8 @@ TEST(Interruption, AStartEndsAndIsToldToTheRanksThatWait) {
     std::thread waits([&, store = second] { other = outcome_of_start(store, 2); });
     std::string outcome;
     {
-      const Interruptible interruptible(interrupted_soon);
+      waits_from = std::chrono::steady_clock::now() + 500ms;
+      const Interruptible interruptible(interrupted_while_it_waits);
       outcome = outcome_of_start(first, 1);
     }
     EXPECT_THAT(outcome, AllOf(StartsWith("peer_lost: "), HasSubstr("interrupted")));
