@@ -1,6 +1,6 @@
 #include "reduction.h"
 
-#include <array>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -59,37 +59,33 @@ Reduction::Reduction(std::string name, nb::object function, const nb::object& el
     refuse(described(function_) + " is neither a function nor the address of one");
 }
 
-nb::object Reduction::view(void* data, std::size_t bytes, int access) const {
-  nb::object whole = nb::steal(
-      PyMemoryView_FromMemory(static_cast<char*>(data), static_cast<Py_ssize_t>(bytes), access));
+nb::object Reduction::view_of(const nb::object& bytes) const {
+  nb::object whole = nb::steal(PyMemoryView_FromObject(bytes.ptr()));
   if (!whole.is_valid()) throw nb::python_error();
   return whole.attr("cast")(format_);
 }
 
-// Several threads may come here at once, one after the other by the interpreter's lock.
+// The function gets copies, because it may keep what it is given. Several threads may come here at
+// once, one after the other by the interpreter's lock.
 void Reduction::reduce(const void* in, void* inout, std::size_t count, void* self) {
   const Locked lock;
   if (!lock) throw std::runtime_error("it is a function of Python, and Python has ended");
   const auto& own = *static_cast<const Reduction*>(self);
   const std::size_t bytes = count * own.its_.element_bytes;
   std::string why;
-  std::array<nb::object, 2> views;
   try {
-    views = {own.view(const_cast<void*>(in), bytes, PyBUF_READ),
-             own.view(inout, bytes, PyBUF_WRITE)};
-    own.function_(views[0], views[1]);
+    const nb::bytes left(in, bytes);
+    const nb::bytearray right(inout, bytes);
+    own.function_(own.view_of(left), own.view_of(right));
+    if (right.size() == bytes) {
+      std::memcpy(inout, right.c_str(), bytes);
+      return;
+    }
+    why = "it has changed the size of its result";
   } catch (nb::python_error& error) {
     why = why_it_ended(error);
   }
-  for (const nb::object& view : views) {  // The memory is only lent.
-    try {
-      if (view.is_valid()) view.attr("release")();
-    } catch (nb::python_error& error) {
-      if (why.empty())
-        why = "it has kept what it was given, which is only lent (" + why_it_ended(error) + ")";
-    }
-  }
-  if (!why.empty()) throw std::runtime_error(why);
+  throw std::runtime_error(why);
 }
 
 Reducing::Reducing(nb::handle named) {
@@ -119,7 +115,7 @@ void bind_reduction(nb::module_& module) {
   nb::class_<Reduction>(
       module, "Reduction",
       "A reduction of the program's own, as the op of a call. `function(left, right)` stores left "
-      "op right in `right`, for two memoryviews of some KiB, which it must not keep; or it is the "
+      "op right in `right`, for two memoryviews of some KiB; or it is the "
       "address of a function of C: void f(const void* left, void* right, size_t count, void*), "
       "which any thread may call. The operation is associative and, unless the call names the "
       "algorithm one_shot or all_pairs, commutative.")

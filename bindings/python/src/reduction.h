@@ -34,7 +34,7 @@ class Reduction {
  private:
   /// As UserReduction::Function, with this object as the context.
   static void reduce(const void* in, void* inout, std::size_t count, void* self);
-  nb::object view(void* data, std::size_t bytes, int access) const;
+  nb::object view_of(const nb::object& bytes) const;
 
   const std::string name_;
   const nb::object function_;
