@@ -26,8 +26,8 @@ constexpr int kAnyRanks = std::numeric_limits<int>::max();
 constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
 /// The first row that fits is used. The rows were measured over shared memory on two cores of
-/// Cascade Lake and of Sapphire Rapids, with 2 to 128 ranks (docs/algorithms.md,
-/// docs/performance.md).
+/// Cascade Lake and of Sapphire Rapids, with 2 to 128 ranks, and between two machines in a box with
+/// 4 to 20 (docs/algorithms.md, docs/performance.md).
 struct Row {
   Collective what;
   int most_ranks;
@@ -48,22 +48,28 @@ constexpr Row kTable[] = {
     // For calls that need all summands in one step, if no row above fits.
     {Collective::all_reduce, kAnyRanks, 16u << 10, "one_shot"},
     {Collective::all_reduce, kAnyRanks, kAnyBytes, "all_pairs"},
+    {Collective::broadcast, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::broadcast, 2, kAnyBytes, "one_shot"},
     {Collective::broadcast, 4, 32u << 10, "one_shot"},
     {Collective::broadcast, 4, kAnyBytes, "double_binary_tree"},
     {Collective::broadcast, kAnyRanks, 1u << 20, "binomial_tree"},
     {Collective::broadcast, kAnyRanks, kAnyBytes, "double_binary_tree"},
+    {Collective::reduce, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::reduce, 4, 16u << 10, "one_shot"},
     {Collective::reduce, kAnyRanks, kAnyBytes, "binomial_tree"},
     {Collective::reduce, kAnyRanks, 16u << 10, "one_shot"},  // as all_reduce
     {Collective::reduce, kAnyRanks, kAnyBytes, "all_pairs"},
     {Collective::all_gather, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::all_gather, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::all_gather, 8, kAnyBytes, "all_pairs"},
     {Collective::all_gather, kAnyRanks, kAnyBytes, "ring"},
     {Collective::reduce_scatter, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "all_pairs"},  // as all_reduce
+    {Collective::barrier, 16, kAnyBytes, "recursive_doubling"},
+    {Collective::barrier, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
     {Collective::gather, 32, kAnyBytes, "one_shot"},
     {Collective::gather, kAnyRanks, 1u << 10, "knomial_tree"},
