@@ -23,8 +23,11 @@ tuttiResult_t make_comm(tuttiComm_t* comm, Make&& make) noexcept {
   });
 }
 
-thread_local int (*asked_when_waiting)() = nullptr;  // the program's function
-thread_local std::optional<Interruptible> interruptible;
+struct Interrupting {
+  int (*function)() = nullptr;  // the program's
+  std::optional<Interruptible> interruptible;
+};
+thread_local Interrupting interrupting;
 
 tuttiComm_t handle(Communicator comm) { return new tuttiComm(std::move(comm)); }
 tuttiComm_t handle(std::optional<Communicator> comm) {
@@ -112,9 +115,10 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why) {
 }
 
 void tuttiInterruptWith(int (*interrupted)()) {
-  interruptible.reset();
-  asked_when_waiting = interrupted;
-  if (interrupted != nullptr) interruptible.emplace([] { return asked_when_waiting() != 0; });
+  interrupting.interruptible.reset();
+  interrupting.function = interrupted;
+  if (interrupted != nullptr)
+    interrupting.interruptible.emplace([] { return interrupting.function() != 0; });
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* part) {

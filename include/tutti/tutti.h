@@ -77,10 +77,9 @@ typedef struct tuttiConfig_t {
 
 /* A key-value store of the program, through which the ranks find each other. All ranks share it,
    and it must exist as long as they do. A key has up to 1 KiB and a value up to 1 MiB, of any
-   bytes. Any thread calls the functions, several at a time. Each function must end within
-   `limit_ms`: it returns tuttiErrorTimeout if it could not finish in that time, and
-   tuttiErrorPeerLost if the store is gone. The library copies the struct. Only `context` and
-   `release` may be null. */
+   bytes. Any thread calls the functions, several at a time. Each must end within `limit_ms`: it
+   returns tuttiErrorTimeout if it could not, and tuttiErrorPeerLost if the store is gone. The
+   library copies the struct. Only `context` and `release` may be null. */
 typedef struct tuttiStore_t {
   size_t size;
   void* context; /* passed to each function */
@@ -110,8 +109,7 @@ TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t* comm, const tuttiConfi
 /* Joins `ranks` ranks that share `store`, as rank `rank`. */
 TUTTI_API tuttiResult_t tuttiCommInitWithStore(tuttiComm_t* comm, const tuttiStore_t* store,
                                                int rank, int ranks, const tuttiConfig_t* config);
-/* Makes communicators for `ranks` ranks within this process, one for each thread: comms[r] is rank
-   r's. */
+/* Makes communicators for `ranks` threads of this process: comms[r] is rank r's. */
 TUTTI_API tuttiResult_t tuttiCommInitInProcess(tuttiComm_t* comms, int ranks,
                                                const tuttiConfig_t* config);
 /* Waits for asynchronous calls, each until its deadline at most, tells the peers that this rank
@@ -121,13 +119,9 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Makes all current and later calls of this communicator fail with tuttiErrorPeerLost and a message
    that contains `why`, on this rank and on its peers. Any thread may call it. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why);
-/* From now on, calls of this thread that wait call `interrupted` before they sleep, and at least
-   ten times a second while they sleep, for what a language does between two steps, such as handling
-   Ctrl-C. Once it has returned a value other than 0, they end with tuttiErrorPeerLost, and so do
-   later ones, until this function is called again: calls of a communicator abort it, and so does
-   its end, if asynchronous calls are pending. tuttiCommShrink, tuttiCommGrow and tuttiCommAgree are
-   not interrupted, since ranks decide them together. `interrupted` must not call tutti; null ends
-   this. */
+/* From now on, calls of this thread that wait ask `interrupted` (null: no more), which must not call
+   tutti. Once it has not returned 0, they end with tuttiErrorPeerLost, as do later ones until the
+   next call of this function: see tutti::Interruptible. */
 TUTTI_API void tuttiInterruptWith(int (*interrupted)(void));
 
 #define TUTTI_NO_COLOR (-1)

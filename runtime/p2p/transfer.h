@@ -31,8 +31,8 @@ struct TransferCall {
   std::chrono::milliseconds timeout{0};
   Received* received = nullptr;  ///< Where the result of a receive is stored; may be null.
   Group* group = nullptr;        ///< If not null, the call is made when the group ends.
-  void* stream = nullptr;  ///< The GPU's stream that orders the call, if it was given.
-  bool staged = false;     ///< It is ordered by a GPU's stream; see runtime/staged.
+  void* stream = nullptr;        ///< The GPU's stream that orders the call, if it was given.
+  bool staged = false;           ///< It is ordered by a GPU's stream; see runtime/staged.
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };

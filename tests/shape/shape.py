@@ -43,6 +43,8 @@ LEFT_BLOCKS = "tutti::(anonymous namespace)::left_blocks()::left"
 # of a process share a GPU's kernels.
 GPU_WORDS = "tutti::GpuWords::of_process()::words"
 OPEN_GPUS = "tutti::(anonymous namespace)::open_gpus()::gpus"
+# What a thread's waits ask: which scope of the program the thread is in, and the function that a program in C has given for it.
+INTERRUPTIBLES = ("tutti::(anonymous namespace)::innermost_interruptible", "tutti::c::(anonymous namespace)::interrupting")
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "transport/channel.h"
 NO_TRANSPORTS = {"mesh", "queue_pair", "ring"}  # the folders of transport/ that transports share
@@ -335,7 +337,7 @@ def check_readmes(tree):
 
 def check_mutable(tree, objects):
     """Finds the variables that can change, in the writable sections of built objects. Names tell ours from others'."""
-    foreign = re.compile(r"(std|__gnu_cxx|spdlog|fmt|hwy|testing|nlohmann|CLI)(::|\[)|guard variable for |DW\.ref\.")
+    foreign = re.compile(r"(std|__gnu_cxx|spdlog|fmt|hwy|testing|nlohmann|CLI)(::|\[)|guard variable for |__tls_guard|DW\.ref\.")
     path = "objects"
     for line in read_symbols(objects):
         if match := re.match(r"(\S+):\s+file format", line):
@@ -345,7 +347,7 @@ def check_mutable(tree, objects):
             continue
         section, name = match.groups()
         writable = re.match(r"\.(data|bss|tdata|tbss)(\.|$)", section) and not section.startswith(".data.rel.ro")
-        if writable and name not in (LAST_ERROR, DUMP_SIGNAL, EXPORTS, LEFT_BLOCKS, GPU_WORDS, OPEN_GPUS) and not foreign.match(name) and not name.startswith("."):
+        if writable and name not in (LAST_ERROR, DUMP_SIGNAL, EXPORTS, LEFT_BLOCKS, GPU_WORDS, OPEN_GPUS, *INTERRUPTIBLES) and not foreign.match(name) and not name.startswith("."):
             line, constant = declaration(tree, path, name)
             if not constant:
                 yield Finding(path, line, f"mutable variable {name} (in {section})")

@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -145,97 +146,57 @@ Verdict verify_all(const std::vector<Schedule>& schedules, int window, int piece
   return unlocked([&] { return verify(schedules, {window, pieces, operations, in_place}); });
 }
 
+/// The parameter of a verb as Python passes it.
+template <typename Parameter>
+struct Passed {
+  using Type = std::remove_cvref_t<Parameter>;
+  static Parameter unwrapped(Type& value) { return static_cast<Parameter>(std::move(value)); }
+};
+template <>
+struct Passed<Slice> {
+  using Type = Chunks;
+  static Slice unwrapped(const Chunks& value) { return slice_of(value); }
+};
+template <>
+struct Passed<const Peers&> {
+  using Type = Peers;
+  static const Peers& unwrapped(const Peers& value) { return value; }
+};
+
+/// Returns a function that writes a step with `verb`.
+template <typename... Parameters>
+auto writing(StepHandle (Verbs::*verb)(Parameters...) const) {
+  return [verb](const OwnLane& lane, typename Passed<Parameters>::Type... passed) {
+    return lane.write(verb, Passed<Parameters>::unwrapped(passed)...);
+  };
+}
+
 void bind_lane(nb::module_& module) {
   nb::class_<OwnStep>(module, "Step", "A step that has been written, and can still be marked.")
-      .def(
-          "completes", &OwnStep::completes,
-          "Marks the result as final: what belongs to the end of a reduction, such as the division "
-          "of avg, happens here.")
+      .def("completes", &OwnStep::completes,
+           "Marks the result as final: what belongs to the end of a reduction, such as the "
+           "division of avg, happens here.")
       .def("after", &OwnStep::after, nb::arg("other"), nb::arg("pieces_back") = 0,
            "Orders this step after one of another lane, of the same piece or of an earlier one.");
 
+  const nb::arg chunk("chunk"), to("to"), peer("peer"), operands("operands");
   nb::class_<OwnLane>(module, "Lane",
                       "Steps that are done one after the other. A chunk is its number, or a pair: "
                       "the number of the first, and how many.")
-      .def(
-          "copy",
-          [](const OwnLane& lane, Chunks chunk) {
-            return lane.write(&Verbs::copy, slice_of(chunk));
-          },
-          nb::arg("chunk"))
-      .def(
-          "send",
-          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::send, slice_of(chunk), to);
-          },
-          nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "send_output",
-          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::send_output, slice_of(chunk), to);
-          },
-          nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "copy_send",
-          [](const OwnLane& lane, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::copy_send, slice_of(chunk), to);
-          },
-          nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "receive",
-          [](const OwnLane& lane, int from, Chunks chunk) {
-            return lane.write(&Verbs::receive, from, slice_of(chunk));
-          },
-          nb::arg("peer"), nb::arg("chunk"))
-      .def(
-          "receive_send",
-          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::receive_send, from, slice_of(chunk), to);
-          },
-          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "receive_reduce",
-          [](const OwnLane& lane, int from, Chunks chunk) {
-            return lane.write(&Verbs::receive_reduce, from, slice_of(chunk));
-          },
-          nb::arg("peer"), nb::arg("chunk"))
-      .def(
-          "receive_reduce_send",
-          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::receive_reduce_send, from, slice_of(chunk), to);
-          },
-          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "receive_reduce_copy_send",
-          [](const OwnLane& lane, int from, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::receive_reduce_copy_send, from, slice_of(chunk), to);
-          },
-          nb::arg("peer"), nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "reduce_copy",
-          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk) {
-            return lane.write(&Verbs::reduce_copy, std::move(in), slice_of(chunk));
-          },
-          nb::arg("operands"), nb::arg("chunk"))
-      .def(
-          "reduce_send",
-          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::reduce_send, std::move(in), slice_of(chunk), to);
-          },
-          nb::arg("operands"), nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "reduce_copy_send",
-          [](const OwnLane& lane, std::vector<Operand> in, Chunks chunk, const Peers& to) {
-            return lane.write(&Verbs::reduce_copy_send, std::move(in), slice_of(chunk), to);
-          },
-          nb::arg("operands"), nb::arg("chunk"), nb::arg("to"))
-      .def(
-          "step",
-          [](const OwnLane& lane, std::vector<Operand> in, std::vector<Operand> out, Chunks chunk) {
-            return lane.write(&Verbs::step, std::move(in), std::move(out), slice_of(chunk));
-          },
-          nb::arg("operands"), nb::arg("results"), nb::arg("chunk"),
-          "Combines the operands, in their order, and hands the result to all of `results`.")
+      .def("copy", writing(&Verbs::copy), chunk)
+      .def("send", writing(&Verbs::send), chunk, to)
+      .def("send_output", writing(&Verbs::send_output), chunk, to)
+      .def("copy_send", writing(&Verbs::copy_send), chunk, to)
+      .def("receive", writing(&Verbs::receive), peer, chunk)
+      .def("receive_send", writing(&Verbs::receive_send), peer, chunk, to)
+      .def("receive_reduce", writing(&Verbs::receive_reduce), peer, chunk)
+      .def("receive_reduce_send", writing(&Verbs::receive_reduce_send), peer, chunk, to)
+      .def("receive_reduce_copy_send", writing(&Verbs::receive_reduce_copy_send), peer, chunk, to)
+      .def("reduce_copy", writing(&Verbs::reduce_copy), operands, chunk)
+      .def("reduce_send", writing(&Verbs::reduce_send), operands, chunk, to)
+      .def("reduce_copy_send", writing(&Verbs::reduce_copy_send), operands, chunk, to)
+      .def("step", writing(&Verbs::step), operands, nb::arg("results"), chunk,
+           "Combines the operands, in their order, and hands the result to all of `results`.")
       .def("starts_after", &OwnLane::starts_after, nb::arg("other"),
            "Orders all steps of this lane after all steps of the other.");
 }
@@ -252,9 +213,7 @@ void bind_builder(nb::module_& module) {
            "Returns the schedule. `widest` is the most chunks that a step of any rank moves.");
 }
 
-}  // namespace
-
-void bind_schedules(nb::module_& module) {
+void bind_request(nb::module_& module) {
   nb::class_<PlanRequest>(module, "PlanRequest",
                           "Asks an algorithm for the schedule of one rank. `groups` has the number "
                           "of each rank's machine, or nothing if there is only one.")
@@ -293,10 +252,9 @@ void bind_schedules(nb::module_& module) {
   module.def("in_rank_order", &in_rank_order, nb::arg("request"), nb::arg("chunk"),
              "One operand for each rank, in the order of ranks: this rank's own input, and a "
              "message from each other.");
+}
 
-  bind_lane(module);
-  bind_builder(module);
-
+void bind_schedule(nb::module_& module) {
   nb::class_<Schedule>(module, "Schedule",
                        "One rank's part of an operation. str() shows it, a line for each step.")
       .def_prop_ro("operation",
@@ -332,6 +290,15 @@ void bind_schedules(nb::module_& module) {
   module.def(
       "to_dot", [](const std::vector<Schedule>& all) { return to_dot(all); }, nb::arg("schedules"),
       "The schedules as a picture in the language of Graphviz.");
+}
+
+}  // namespace
+
+void bind_schedules(nb::module_& module) {
+  bind_request(module);
+  bind_lane(module);
+  bind_builder(module);
+  bind_schedule(module);
 }
 
 void bind_algorithms(nb::class_<Communicator>& type) {
