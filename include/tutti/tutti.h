@@ -119,9 +119,9 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Makes all current and later calls of this communicator fail with tuttiErrorPeerLost and a message
    that contains `why`, on this rank and on its peers. Any thread may call it. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why);
-/* From now on, calls of this thread that wait ask `interrupted` (null: no more), which must not call
-   tutti. Once it has not returned 0, they end with tuttiErrorPeerLost, as do later ones until the
-   next call of this function: see tutti::Interruptible. */
+/* From now on, calls of this thread that wait ask `interrupted` (null: no more), which must not
+   call tutti. Once it has not returned 0, they end with tuttiErrorPeerLost, as do later ones until
+   the next call of this function: see tutti::Interruptible. */
 TUTTI_API void tuttiInterruptWith(int (*interrupted)(void));
 
 #define TUTTI_NO_COLOR (-1)
