@@ -284,8 +284,10 @@ TEST(NcclCommunicators, AbortEndsOneThatConnectsAndTellsTheOthers) {
         ncclCommAbort(comm);
       });
     for (std::thread& thread : threads) thread.join();
+    // A store ends with the last rank that is connected, even if the others come only then.
     for (const int rank : {0, 2})
-      EXPECT_THAT(told[static_cast<std::size_t>(rank)], AnyOf("", HasSubstr("abort")))
+      EXPECT_THAT(told[static_cast<std::size_t>(rank)],
+                  AnyOf("", HasSubstr("abort"), HasSubstr("all that had connected have left it")))
           << pause_us << " us";
   }
   unsetenv("TUTTI_TRANSPORTS");

@@ -21,6 +21,7 @@ import report
 import scripts
 
 import tutti
+import tutti.schedule
 
 
 def run(size, body, timeout=60.0):
@@ -494,10 +495,11 @@ class Package(unittest.TestCase):
         stubs = ast.parse((pathlib.Path(tutti.__file__).parent / "_core.pyi").read_text(encoding="utf-8"))
         told = {each.name: {member.name for member in each.body if isinstance(member, ast.FunctionDef)}
                 for each in stubs.body if isinstance(each, ast.ClassDef)}
-        classes = {name for name in tutti.__all__ if not name.endswith("Error") and isinstance(getattr(tutti, name), type)}
-        self.assertEqual(set(told), classes)
-        for name in classes:
-            there = {member for member in vars(getattr(tutti, name)) if not member.startswith("_")}
+        classes = {name: getattr(module, name) for module in (tutti, tutti.schedule) for name in module.__all__
+                   if not name.endswith("Error") and isinstance(getattr(module, name), type)}
+        self.assertEqual(set(told), set(classes))
+        for name, described in classes.items():
+            there = {member for member in vars(described) if not member.startswith("_")}
             self.assertEqual(there, {member for member in told[name] if not member.startswith("_")})
 
     def script(self, text, *options):
