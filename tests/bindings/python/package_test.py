@@ -20,7 +20,6 @@ import numpy
 import report
 import scripts
 
-import tutti
 import tutti.schedule
 
 
