@@ -5,7 +5,7 @@
 #include <tutti/tutti.hpp>
 
 #include "communicator.h"
-#include "reduction.h"
+#include "reducing.h"
 
 namespace tutti::python {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "communicator.h"
 #include "names.h"
-#include "reduction.h"
+#include "reducing.h"
 
 namespace tutti::python {
 namespace {

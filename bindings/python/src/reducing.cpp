@@ -1,4 +1,4 @@
-#include "reduction.h"
+#include "reducing.h"
 
 #include <cstring>
 #include <stdexcept>
