@@ -178,6 +178,7 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
     rethrow(error);
   }
   if (!terms.async) work->wait();
+  raise_interruption();  // The call has ended well meanwhile.
   return work;
 }
 

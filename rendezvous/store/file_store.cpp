@@ -49,6 +49,12 @@ bool try_until(const Patience& patience, const std::function<bool()>& attempt) {
   }
 }
 
+void refuse_if_interrupted(const std::string& path) {
+  if (is_interrupted())
+    throw Error(ErrorKind::peer_lost,
+                fmt::format("the wait for the store {} was interrupted", path));
+}
+
 }  // namespace
 
 /// The open file, and the table of the records read from it so far.
@@ -79,6 +85,7 @@ class FileStore::File {
 
   ~File() {
     if (!joined_) return;
+    const Interruptible to_its_end(nullptr);
     try {
       const Lock lock(*this, steady_clock::now() + kLeaving);
       catch_up();
@@ -128,10 +135,11 @@ class FileStore::File {
   class Lock {
    public:
     Lock(const File& file, Deadline deadline) : fd_(file.fd_.get()) {
-      if (!try_until(deadline, [this] { return change(F_WRLCK); }))
-        throw Error(ErrorKind::timeout,
-                    fmt::format("{}: the store {} was locked by others until the deadline",
-                                describe_rank(file.rank_), file.path_));
+      if (try_until(deadline, [this] { return change(F_WRLCK); })) return;
+      refuse_if_interrupted(file.path_);
+      throw Error(ErrorKind::timeout,
+                  fmt::format("{}: the store {} was locked by others until the deadline",
+                              describe_rank(file.rank_), file.path_));
     }
     ~Lock() { change(F_UNLCK); }
     Lock(const Lock&) = delete;
@@ -232,6 +240,7 @@ FileStore::FileStore(const std::string& path, int rank, int size, Deadline deadl
     : file_("the store", path, rank, size) {
   File& file = file_.get();
   if (try_until(deadline, [&] { return file.join(deadline); })) return;
+  refuse_if_interrupted(path);
   throw Error(ErrorKind::timeout,
               fmt::format("rank {} stands in the store {} already: remove that file if it is an "
                           "earlier job's that was killed, and give every process a RANK of its own",
@@ -240,11 +249,12 @@ FileStore::FileStore(const std::string& path, int rank, int size, Deadline deadl
 
 FileStore::FileStore(const std::string& path, Deadline deadline) : file_("the store", path) {
   File& file = file_.get();
-  if (!try_until(deadline, [&] { return file.join_as_newcomer(); }))
-    throw Error(ErrorKind::timeout,
-                fmt::format("a newcomer found no store {} before the deadline: see whether the job "
-                            "has started, with the same TUTTI_STORE",
-                            path));
+  if (try_until(deadline, [&] { return file.join_as_newcomer(); })) return;
+  refuse_if_interrupted(path);
+  throw Error(ErrorKind::timeout,
+              fmt::format("a newcomer found no store {} before the deadline: see whether the job "
+                          "has started, with the same TUTTI_STORE",
+                          path));
 }
 
 FileStore::~FileStore() = default;

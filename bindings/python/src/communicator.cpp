@@ -1,4 +1,5 @@
 #include "communicator.h"
+#include "collected.h"
 #include "store.h"
 
 #include <algorithm>
@@ -52,12 +53,18 @@ std::vector<Communicator> in_process(int size, std::optional<double> timeout,
   return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
 }
 
+Communicator made_of(const Communicator& whole, tutti::Communicator part) {
+  Communicator made(std::move(part));
+  made.keep_planners_of(whole);
+  return made;
+}
+
 template <typename Make>
 std::optional<Communicator> part_of(const Communicator& whole, Make&& make) {
   const Communicator::InCall in_call(whole);
   auto part = unlocked([&] { return make(in_call.communicator()); });
   if (!part) return std::nullopt;
-  return Communicator(std::move(*part));
+  return made_of(whole, std::move(*part));
 }
 
 std::optional<Communicator> split(const Communicator& self, int color, int key) {
@@ -70,21 +77,23 @@ std::optional<Communicator> subgroup(const Communicator& self, const std::vector
 
 Communicator shrink(const Communicator& self, double patience, int least) {
   const Communicator::InCall in_call(self);
-  return Communicator(
-      unlocked([&] { return in_call.communicator().shrink(milliseconds(patience), least); }));
+  return made_of(
+      self, unlocked([&] { return in_call.communicator().shrink(milliseconds(patience), least); }));
 }
 
 Communicator shrink_without(const Communicator& self, const std::vector<int>& ranks,
                             double patience) {
   const Communicator::InCall in_call(self);
-  return Communicator(unlocked(
-      [&] { return in_call.communicator().shrink_without(ranks, milliseconds(patience)); }));
+  return made_of(self, unlocked([&] {
+                   return in_call.communicator().shrink_without(ranks, milliseconds(patience));
+                 }));
 }
 
 Communicator grow(const Communicator& self, int newcomers, double patience) {
   const Communicator::InCall in_call(self);
-  return Communicator(
-      unlocked([&] { return in_call.communicator().grow(newcomers, milliseconds(patience)); }));
+  return made_of(self, unlocked([&] {
+                   return in_call.communicator().grow(newcomers, milliseconds(patience));
+                 }));
 }
 
 std::pair<std::uint64_t, std::vector<int>> agree(const Communicator& self, std::uint64_t flags,
@@ -132,12 +141,20 @@ bool has_succeeded(tutti::Work& work) noexcept {
 
 bool interrupted() {
   const Locked lock;
-  return lock && PyErr_CheckSignals() != 0;
+  if (!lock) return false;
+  if (Entry::has_kept()) return true;  // An object of Python, such as a store, has met it.
+  if (PyErr_CheckSignals() == 0) return false;
+  Entry::keep(nb::python_error());
+  return true;
 }
 
 bool Work::done() {
+  refuse_in_reduction();
+  Entry entry;
   if (has_succeeded(work_)) let_go();
-  return work_.done();
+  const bool is_done = work_.done();
+  entry.raise();
+  return is_done;
 }
 
 void Work::let_go() {
@@ -146,6 +163,8 @@ void Work::let_go() {
 
 void Work::wait(std::optional<double> seconds) {
   using Clock = std::chrono::steady_clock;
+  refuse_in_reduction();
+  Entry entry;
   const auto limit = seconds ? Clock::now() + milliseconds(*seconds) : Clock::time_point::max();
   for (;;) {
     const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
@@ -156,10 +175,13 @@ void Work::wait(std::optional<double> seconds) {
       const Unlocked unlocked;
       has_ended = work_.wait_for(slice);
     } catch (const Error&) {
+      entry.raise();
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       throw;
     }
-    if (has_ended) return let_go();
+    if (has_ended) let_go();
+    entry.raise();
+    if (has_ended) return;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (Clock::now() >= limit)
       throw Error(ErrorKind::timeout,
@@ -187,11 +209,13 @@ void Communicator::close() {
     throw Error(ErrorKind::usage,
                 "close: a thread is in a call of this communicator; let the call end first, or end "
                 "it with abort()");
+  refuse_in_reduction();
+  Entry entry;
   {
     const Interruptible interruptible(interrupted);
     end();
   }
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  entry.raise();
 }
 
 void Communicator::end() noexcept {
@@ -210,6 +234,7 @@ void Communicator::end() noexcept {
 
 tutti::Communicator& Communicator::get() const {
   if (communicator_ == nullptr) throw Error(ErrorKind::usage, "the communicator has been closed");
+  refuse_in_reduction();
   return *communicator_;
 }
 
@@ -257,7 +282,10 @@ void Persistent::run() {
 
 Work Persistent::start() {
   const Communicator::InCall in_call(communicator_);
-  return communicator_.keep(unlocked([&call = call()] { return call.start(); }), uses_);
+  Entry entry;
+  Work work = communicator_.keep(unlocked(entry, [&call = call()] { return call.start(); }), uses_);
+  entry.raise();
+  return work;
 }
 
 void Persistent::add_to(Group& group) {
@@ -300,7 +328,7 @@ void bind_communicator(nb::module_& module) {
       .def("add_to", &Persistent::add_to, nb::arg("group"))
       .def_prop_ro("received", &Persistent::received);
 
-  nb::class_<Communicator> type(module, "Communicator");
+  nb::class_<Communicator> type(module, "Communicator", nb::type_slots(collected<Communicator>));
   type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
                   nb::arg("startup_timeout") = nb::none(), nb::arg("settings"))
       .def_static("create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"),

@@ -16,6 +16,7 @@
 #include <tutti/tutti.hpp>
 
 #include "array.h"
+#include "exceptions.h"
 #include "interpreter.h"
 #include "streams.h"
 
@@ -42,6 +43,9 @@ struct Uses {
   std::shared_ptr<Received> received;
   nb::object reduction;  ///< A Reduction, or invalid.
 };
+
+/// Throws `usage` in a function that reduces: the call that runs it waits for it.
+void refuse_in_reduction();
 
 /// Holds what a call under way uses, which the first to see that it has ended well lets go: after a
 /// failure it stays in use until the communicator is closed.
@@ -142,6 +146,17 @@ class Communicator {
   auto make(const Options& options, Call&& call, Each&... arrays);
   /// Keeps the memory that a call uses until the call is done.
   Work keep(tutti::Work work, std::shared_ptr<const Uses> uses);
+  /// Keeps the function of an algorithm, which tutti's communicator refers to weakly.
+  void keep_planner(nb::object planner) { planners_.push_back(std::move(planner)); }
+  /// Keeps the functions of the communicator of which this is a part.
+  void keep_planners_of(const Communicator& whole) { planners_ = whole.planners_; }
+
+  /// For Python's garbage collector, which finds references in circles.
+  int traverse(visitproc visit, void* arg) const {
+    for (const nb::object& planner : planners_) Py_VISIT(planner.ptr());
+    return 0;
+  }
+  void clear() { planners_.clear(); }
 
  private:
   friend class Persistent;
@@ -155,8 +170,9 @@ class Communicator {
 
   std::unique_ptr<tutti::Communicator> communicator_;  // null once it is closed
   std::vector<Pending> pending_;                       // protected by the interpreter's lock
-  std::size_t look_at_ = 2;   // number of them at which those that have ended are forgotten
-  mutable int in_calls_ = 0;  // protected by the interpreter's lock
+  std::size_t look_at_ = 2;           // number of them at which those that have ended are forgotten
+  std::vector<nb::object> planners_;  // protected by the interpreter's lock
+  mutable int in_calls_ = 0;          // protected by the interpreter's lock
   std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
 
@@ -187,18 +203,34 @@ void bind_buffer(nb::module_& module);
 void bind_schedules(nb::module_& module);
 
 /// Runs `body` without the interpreter's lock; Ctrl-C ends the calls that it makes. Where it ends
-/// with an error, a Python exception comes first: the one (Ctrl-C) that has ended it, or that of a
-/// signal that is still pending. Ctrl-C interrupts all ranks of a job, and what a rank hears of
-/// another's interrupt is no error of its own.
+/// with an error, an interrupt comes first: the one that has ended it and waits in `entry`, or that
+/// of a signal that is still pending. Ctrl-C interrupts all ranks of a job, and what a rank hears
+/// of another's interrupt is no error of its own. Where `body` has ended well, the caller raises
+/// what waits in `entry`.
 template <typename Body>
-auto unlocked(Body&& body) {
+auto unlocked(Entry& entry, Body&& body) {
   try {
     const Unlocked released;
     const Interruptible interruptible(interrupted);
     return body();
   } catch (const Error&) {
-    if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) throw nb::python_error();
+    entry.raise();
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
     throw;
+  }
+}
+
+/// Does the same for a body whose result is dropped where an interrupt waits.
+template <typename Body>
+auto unlocked(Body&& body) {
+  Entry entry;
+  if constexpr (std::is_void_v<decltype(body())>) {
+    unlocked(entry, body);
+    entry.raise();
+  } else {
+    auto result = unlocked(entry, body);
+    entry.raise();
+    return result;
   }
 }
 
@@ -224,17 +256,23 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
     (used.arrays.push_back(std::move(arrays)), ...);
     return std::make_shared<const Uses>(std::move(used));
   };
+  // What the call uses is kept before an interrupt is raised, since the call may be under way.
+  Entry entry;
   if constexpr (kForm == Form::blocking) {
-    unlocked(made);
+    unlocked(entry, made);
     if (options.group != nullptr) options.group->uses.push_back(uses());
+    entry.raise();
   } else if constexpr (kForm == Form::async) {
-    tutti::Work work = unlocked(made);
-    if (options.group == nullptr) return keep(std::move(work), uses());
-    options.group->uses.push_back(uses());
-    return Work(std::move(work), options.received);
+    tutti::Work work = unlocked(entry, made);
+    if (options.group != nullptr) options.group->uses.push_back(uses());
+    Work kept = options.group == nullptr ? keep(std::move(work), uses())
+                                         : Work(std::move(work), options.received);
+    entry.raise();
+    return kept;
   } else {
-    tutti::Persistent planned = unlocked(made);
-    return Persistent(*this, std::move(planned), uses());
+    Persistent planned(*this, unlocked(entry, made), uses());
+    entry.raise();
+    return planned;
   }
 }
 

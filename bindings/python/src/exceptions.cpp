@@ -1,5 +1,7 @@
 #include "exceptions.h"
 
+#include <utility>
+
 #include <tutti/error.hpp>
 
 namespace tutti::python {
@@ -15,7 +17,26 @@ std::string text(PyObject* made, nb::handle object) {
   return "an object of type " + name_of_type(object);
 }
 
+thread_local Entry* innermost_entry = nullptr;
+
 }  // namespace
+
+Entry::Entry() noexcept : outer_(std::exchange(innermost_entry, this)) {}
+
+Entry::~Entry() { innermost_entry = outer_; }
+
+void Entry::raise() {
+  if (kept_) throw nb::python_error(*std::exchange(kept_, std::nullopt));
+}
+
+void Entry::keep(nb::python_error&& error) {
+  if (innermost_entry == nullptr)
+    error.discard_as_unraisable("a function that tutti called");
+  else if (!innermost_entry->kept_)
+    innermost_entry->kept_.emplace(std::move(error));
+}
+
+bool Entry::has_kept() { return innermost_entry != nullptr && innermost_entry->kept_.has_value(); }
 
 void forget() {
   if (PyErr_Occurred() == nullptr) return;
@@ -36,7 +57,7 @@ std::string reason(const nb::python_error& error) {
 
 std::string why_it_ended(nb::python_error& error) {
   if (error.matches(PyExc_Exception)) return name_of_type(error.value()) + ": " + reason(error);
-  error.restore();
+  Entry::keep(std::move(error));
   return "it was interrupted";
 }
 

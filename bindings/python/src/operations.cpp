@@ -38,6 +38,10 @@ void holds(const char* what, const Array& array, std::size_t count) {
            std::to_string(count) + " are needed");
 }
 
+std::size_t sum(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
 std::size_t part(const char* what, std::size_t whole, int size) {
   if (whole % static_cast<std::size_t>(size) != 0)
     refuse(std::string(what) + ": " + std::to_string(whole) +
@@ -81,6 +85,7 @@ Returned<kForm> all_reduce(Communicator& self, nb::handle input, nb::handle op, 
   Array in("all_reduce", input, !output, stream);
   Array out = output ? Array("all_reduce", *output, true, stream) : Array();
   if (output) same_type("all_reduce", in, out), holds("all_reduce", out, in.count);
+  if (how.own != nullptr && factor) refuse("a Reduction takes no premultiplier");
   const Array multiplier = factor_of(how.op, factor, in);
   Options options = how.options({timeout, std::move(algorithm), group, stream});
   options.accumulate = accumulate;
@@ -126,7 +131,7 @@ Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle outp
   same_type("all_gather", in, out);
   const Options options{timeout, std::move(algorithm), group, stream};
   if (counts) {
-    holds("all_gather", out, std::accumulate(counts->begin(), counts->end(), std::size_t{0}));
+    holds("all_gather", out, sum(*counts));
     return self.make<kForm>(
         options, TUTTI_CALL(all_gatherv, in.data, out.data, *counts, PerRank{}, in.type), in, out);
   }
@@ -146,6 +151,9 @@ Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle 
   same_type("reduce_scatter", in, out);
   const Options options = how.options({timeout, std::move(algorithm), group, stream});
   if (counts) {
+    const auto rank = static_cast<std::size_t>(self.get().rank());
+    holds("reduce_scatter", in, sum(*counts));
+    if (rank < counts->size()) holds("reduce_scatter", out, (*counts)[rank]);
     for (std::size_t& count : *counts) count = how.elements("reduce_scatter", in, count);
     return self.make<kForm>(
         options,
@@ -169,6 +177,7 @@ Returned<kForm> gather(Communicator& self, nb::handle input, Optional output, in
   Array out = here ? Array("gather", *output, true, stream) : Array();
   if (here) same_type("gather", in, out);
   const Options options{timeout, std::move(algorithm), group, stream};
+  if (here && counts) holds("gather", out, sum(*counts));
   if (counts)
     return self.make<kForm>(
         options,
@@ -190,6 +199,7 @@ Returned<kForm> scatter(Communicator& self, Optional input, nb::handle output, i
   Array in = here ? Array("scatter", *input, false, stream) : Array();
   if (here) same_type("scatter", in, out);
   const Options options{timeout, std::move(algorithm), group, stream};
+  if (here && counts) holds("scatter", in, sum(*counts));
   if (counts)
     return self.make<kForm>(
         options,
@@ -211,11 +221,14 @@ Returned<kForm> all_to_all(Communicator& self, nb::handle input, nb::handle outp
   const Options options{timeout, std::move(algorithm), group, stream};
   if (input_counts.has_value() != output_counts.has_value())
     refuse("all_to_all: takes the counts of both sides, or of none");
-  if (input_counts)
+  if (input_counts) {
+    holds("all_to_all", in, sum(*input_counts));
+    holds("all_to_all", out, sum(*output_counts));
     return self.make<kForm>(options,
                             TUTTI_CALL(all_to_allv, in.data, *input_counts, PerRank{}, out.data,
                                        *output_counts, PerRank{}, in.type),
                             in, out);
+  }
   holds("all_to_all", out, in.count);
   const std::size_t count = part("all_to_all", in.count, self.get().size());
   return self.make<kForm>(options, TUTTI_CALL(all_to_all, in.data, out.data, count, in.type), in,

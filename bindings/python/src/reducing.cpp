@@ -8,6 +8,7 @@
 
 #include <tutti/error.hpp>
 
+#include "collected.h"
 #include "exceptions.h"
 #include "interpreter.h"
 #include "names.h"
@@ -36,7 +37,16 @@ const char* format_of(DataType type) {
   }
 }
 
+thread_local bool reduces = false;  // This thread runs the function of a Reduction.
+
 }  // namespace
+
+void refuse_in_reduction() {
+  if (reduces)
+    throw Error(ErrorKind::usage,
+                "a function that reduces must not call tutti: the call that runs "
+                "it waits for it");
+}
 
 Reduction::Reduction(std::string name, nb::object function, const nb::object& elements)
     : name_(std::move(name)),
@@ -46,8 +56,8 @@ Reduction::Reduction(std::string name, nb::object function, const nb::object& el
     const auto type = named<DataType>(nb::cast<std::string>(elements), kDataTypes, "data type");
     its_.element_bytes = size_of(type);
     format_ = format_of(type);
-  } else if (!nb::try_cast(elements, its_.element_bytes) || its_.element_bytes == 0 ||
-             its_.element_bytes > kMaxUserElementBytes) {
+  } else if (PyBool_Check(elements.ptr()) != 0 || !nb::try_cast(elements, its_.element_bytes) ||
+             its_.element_bytes == 0 || its_.element_bytes > kMaxUserElementBytes) {
     refuse("an element is the name of a type, or 1 to " + std::to_string(kMaxUserElementBytes) +
            " bytes, and not " + described(elements));
   }
@@ -74,9 +84,12 @@ void Reduction::reduce(const void* in, void* inout, std::size_t count, void* sel
   const std::size_t bytes = count * own.its_.element_bytes;
   std::string why;
   try {
+    if (!own.function_.is_valid()) throw std::runtime_error("its function is gone");
     const nb::bytes left(in, bytes);
     const nb::bytearray right(inout, bytes);
+    reduces = true;
     own.function_(own.view_of(left), own.view_of(right));
+    reduces = false;
     if (right.size() == bytes) {
       std::memcpy(inout, right.c_str(), bytes);
       return;
@@ -85,6 +98,7 @@ void Reduction::reduce(const void* in, void* inout, std::size_t count, void* sel
   } catch (nb::python_error& error) {
     why = why_it_ended(error);
   }
+  reduces = false;
   throw std::runtime_error(why);
 }
 
@@ -113,7 +127,7 @@ std::size_t Reducing::elements(const char* what, const Array& array, std::size_t
 
 void bind_reduction(nb::module_& module) {
   nb::class_<Reduction>(
-      module, "Reduction",
+      module, "Reduction", nb::type_slots(collected<Reduction>),
       "A reduction of the program's own, as the op of a call. `function(left, right)` stores left "
       "op right in `right`, for two memoryviews of some KiB; or it is the "
       "address of a function of C: void f(const void* left, void* right, size_t count, void*), "

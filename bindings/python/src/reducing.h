@@ -31,13 +31,20 @@ class Reduction {
   const UserReduction& its() const noexcept { return its_; }
   const std::string& name() const noexcept { return name_; }
 
+  /// For Python's garbage collector, which finds references in circles.
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(function_.ptr());
+    return 0;
+  }
+  void clear() { function_.reset(); }
+
  private:
   /// As UserReduction::Function, with this object as the context.
   static void reduce(const void* in, void* inout, std::size_t count, void* self);
   nb::object view_of(const nb::object& bytes) const;
 
   const std::string name_;
-  const nb::object function_;
+  nb::object function_;
   const char* format_ = "B";  // of the elements of the views, as in the struct module
   UserReduction its_;
 };

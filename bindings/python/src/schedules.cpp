@@ -118,12 +118,32 @@ class OwnBuilder {
   SharedBuilder builder_;
 };
 
+/// Refers to a function that the communicators of Python keep, so that circles through it are
+/// found.
+class Planned {
+ public:
+  explicit Planned(const nb::object& function)
+      : weak_(nb::steal(PyWeakref_NewRef(function.ptr(), nullptr))) {
+    if (weak_.is_valid()) return;
+    PyErr_Clear();  // The object takes no weak reference.
+    strong_ = function;
+  }
+
+  /// Returns the function, or None if it is gone.
+  nb::object function() const { return strong_.is_valid() ? strong_ : weak_(); }
+
+ private:
+  nb::object weak_, strong_;
+};
+
 /// Calls a function of Python that plans. What it throws is the text of the error.
-Schedule planned_by(const nb::object& function, const PlanRequest& request) {
+Schedule planned_by(const Planned& planned, const PlanRequest& request) {
   const Locked lock;
   if (!lock) refuse("the algorithm is a function of Python, and Python has ended");
   std::string why;
   try {
+    const nb::object function = planned.function();
+    if (function.is_none()) throw std::runtime_error("its function is gone");
     const nb::object schedule = function(request);
     if (nb::isinstance<Schedule>(schedule)) return nb::cast<Schedule>(schedule);
     why = "it returned " + described(schedule) + ", which is no Schedule";
@@ -133,12 +153,13 @@ Schedule planned_by(const nb::object& function, const PlanRequest& request) {
   throw std::runtime_error(why);  // An Error would not name the algorithm.
 }
 
-void add_algorithm(const Communicator& self, const std::string& name, nb::object planner) {
+void add_algorithm(Communicator& self, const std::string& name, nb::object planner) {
   if (PyCallable_Check(planner.ptr()) == 0)
     refuse("add_algorithm: " + described(planner) + " is no function");
-  self.get().add_algorithm(name, [held = shared(std::move(planner))](const PlanRequest& request) {
+  self.get().add_algorithm(name, [held = shared(Planned(planner))](const PlanRequest& request) {
     return planned_by(*held, request);
   });
+  self.keep_planner(std::move(planner));
 }
 
 Verdict verify_all(const std::vector<Schedule>& schedules, int window, int pieces, int operations,

@@ -4,6 +4,7 @@
 
 #include <tutti/error.hpp>
 
+#include "exceptions.h"
 #include "interpreter.h"
 
 namespace tutti::python {
@@ -27,7 +28,7 @@ auto called(const char* method, std::string_view key, Body&& body) {
   } catch (nb::python_error& error) {
     if (error.matches(PyExc_TimeoutError)) kind = ErrorKind::timeout;
     why = error.what();
-    if (!error.matches(PyExc_Exception)) error.restore();  // Ctrl-C: the caller raises it
+    if (!error.matches(PyExc_Exception)) Entry::keep(std::move(error));
   } catch (const nb::cast_error&) {
     kind = ErrorKind::usage;
     why = "it returned something of another type";
