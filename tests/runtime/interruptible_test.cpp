@@ -1,6 +1,8 @@
 // Tests of calls that end because the program is interrupted.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/fd.h"
+#include "processes.h"
 #include "signs.h"
 #include "threads.h"
 
@@ -143,6 +147,30 @@ TEST(Interruption, WaitsAtAStoreEnd) {
                                                 soon, quick_config()));
               }),
               StartsWith("peer_lost: "));
+}
+
+// The file is locked by somebody else meanwhile, as by another rank that is slow.
+TEST(Interruption, AFileStoreIsLeftAllTheSame) {
+  const std::string path = "/tmp/tutti-test-" + std::to_string(getpid()) + "-interrupted";
+  Config config = quick_config();
+  config.store = "file://" + path;
+  set_environment(0, 1, 1);
+  std::optional<Communicator> comm(Communicator::from_env(config));
+  const Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(file.get(), F_OFD_SETLK, &whole), 0);
+  std::thread unlocks([&] {
+    std::this_thread::sleep_for(200ms);
+    whole.l_type = F_UNLCK;
+    fcntl(file.get(), F_OFD_SETLK, &whole);
+  });
+  {
+    const Interruptible interruptible(interrupt);
+    comm.reset();
+  }
+  unlocks.join();
+  EXPECT_NE(access(path.c_str(), F_OK), 0) << "the last rank removes it";
 }
 
 // Ranks decide a change of membership together.

@@ -261,7 +261,10 @@ void bind_request(nb::module_& module) {
   nb::class_<Operand>(module, "Operand",
                       "Where a step reads or writes: input, output or scratch of this rank and the "
                       "number of a chunk, or a message from or to a peer.")
-      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"));
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const Operand& self) {
+        return static_cast<Py_hash_t>(self.index) * 4 + static_cast<int>(self.place);
+      });
   module.def(
       "input", [](int chunk) { return input(chunk); }, nb::arg("chunk"));
   module.def(

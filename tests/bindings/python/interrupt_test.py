@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests what Ctrl-C does to calls of the Python package."""
 
+import sys
 import unittest
 
 import report
@@ -53,6 +54,71 @@ class Interrupt(unittest.TestCase):
             "os._exit(5)\n", "-n", "2", "--timeout", "120")
         self.assertEqual(ended.stdout.count("interrupted"), 3, ended.stderr)
         self.assertEqual(ended.returncode, 5)
+
+    def test_an_interrupt_waits_until_its_call_ends(self):
+        """The signal's handler takes long, and the call ends well meanwhile; or a function of the program is interrupted."""
+        ended = scripts.run(
+            "import asyncio, os, signal, threading, time\n"
+            "def expect(call):\n"
+            "    try:\n        call()\n        print('missed', flush=True)\n"
+            "    except KeyboardInterrupt:\n        print('interrupted', flush=True)\n"
+            "handling = threading.Event()\n"
+            "def handler(*_):\n    handling.set()\n    time.sleep(0.5)\n    raise KeyboardInterrupt\n"
+            "def answer(call):\n    handling.wait()\n    time.sleep(0.1)\n    call()\n"
+            "def with_answer(wait, call):\n"
+            "    handling.clear()\n    helper = threading.Thread(target=answer, args=(call,))\n    helper.start()\n"
+            "    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "    expect(wait)\n    helper.join()\n"
+            "signal.signal(signal.SIGINT, handler)\n"
+            "pair = tutti.Communicator.in_process(2, timeout=20)\n"
+            "with_answer(lambda: pair[0].recv(numpy.ones(1), 1), lambda: pair[1].send(numpy.ones(1), 0))\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "pair = tutti.Communicator.in_process(2, timeout=20)\n"
+            "def slow(left, right):\n    until = time.monotonic() + 0.3\n    while time.monotonic() < until: pass\n"
+            "reduction = tutti.Reduction('slow', slow, 'f64')\n"
+            "works = [each.all_reduce_async(numpy.ones(20000), reduction, algorithm='one_shot') for each in pair]\n"
+            "threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "expect(works[0].wait)\n"
+            "del works, pair\n"
+            "pair = tutti.Communicator.in_process(2, timeout=20)\n"
+            "async def main():\n"
+            "    async def waits(): await pair[0].barrier_async()\n"
+            "    task = asyncio.create_task(waits())\n    await asyncio.sleep(0.1)\n"
+            "    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "    expect(pair[0].close)\n"
+            "    try:\n        await asyncio.wait_for(task, 20)\n"
+            "    except tutti.PeerLostError:\n        print('told', flush=True)\n"
+            "asyncio.run(main())\n", "-n", "1", "--timeout", "120")
+        self.assertEqual((ended.returncode, ended.stdout.split()), (0, ["interrupted"] * 3 + ["told"]), ended.stderr)
+
+    def test_ctrl_c_in_a_store_of_python_ends_the_start_of_the_others(self):
+        ended = scripts.run(
+            "import os, signal, threading, time\n"
+            "class Shared:\n"
+            "    def __init__(self): self.all, self.changed = {}, threading.Condition()\n"
+            "    def set(self, key, value, timeout):\n"
+            "        with self.changed: self.all[key] = value; self.changed.notify_all()\n"
+            "    def get(self, key, timeout):\n"
+            "        with self.changed:\n"
+            "            if not self.changed.wait_for(lambda: key in self.all, timeout): raise TimeoutError(key)\n"
+            "            return self.all[key]\n"
+            "    wait = get\n"
+            "    def add(self, key, amount, timeout):\n"
+            "        with self.changed:\n"
+            "            self.all[key] = str(int(self.all.get(key, b'0')) + amount).encode()\n"
+            "            self.changed.notify_all()\n            return int(self.all[key])\n"
+            "store, said = Shared(), []\n"
+            "def start(rank):\n"
+            "    try:\n        tutti.Communicator.create(store, rank, 3, startup_timeout=20)\n"
+            "    except BaseException as error:\n        return type(error).__name__\n"
+            "def other():\n    began = time.monotonic()\n    said.append((start(2), time.monotonic() - began))\n"
+            "helper = threading.Thread(target=other)\nhelper.start()\n"
+            "threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "print(start(1))\nhelper.join()\nprint(said[0][0], said[0][1] < 15, flush=True)\n", "-n", "1", "--timeout", "120")
+        self.assertEqual(ended.stdout.split("\n")[0], "KeyboardInterrupt", ended.stderr)
+        self.assertEqual(ended.stdout.split("\n")[1].split()[0] in ("PeerLostError", "TimeoutError"), True, ended.stdout)
+        print(ended.stdout, file=sys.stderr)
 
     def test_ctrl_c_comes_before_the_error_that_another_ranks_interrupt_causes(self):
         ended = scripts.run(

@@ -130,6 +130,16 @@ class Reductions(unittest.TestCase):
         for left, right in kept:
             self.assertEqual(abs(int(right[0]) - 2 * int(left[0])), 1, "they stay as they were")
 
+    def test_a_function_that_calls_tutti_is_refused(self):
+        def body(comm):
+            def calls(left, right):
+                comm.barrier()
+
+            with self.assertRaisesRegex(tutti.UsageError, "must not call tutti"):
+                comm.all_reduce_async(numpy.ones(3), tutti.Reduction("calls", calls, "f64"), algorithm="one_shot").wait(20)
+
+        self.run_on(2, body)
+
     def test_ranks_compare_names_and_sizes(self):
         def body(comm):
             with self.assertRaisesRegex(tutti.MismatchError, "reduction 'rank0'|reduction 'rank1'"):
@@ -141,10 +151,13 @@ class Reductions(unittest.TestCase):
     def test_wrong_arguments(self):
         for wrong, text in ((("f", "f64"), "neither a function nor the address"), ((0, "f64"), "neither"),
                             ((True, "f64"), "neither"), ((larger, "f65"), "no such data type"), ((larger, 0), "1 to 4096 bytes"),
-                            ((larger, 5000), "1 to 4096 bytes"), ((larger, larger), "1 to 4096 bytes")):
+                            ((larger, 5000), "1 to 4096 bytes"), ((larger, larger), "1 to 4096 bytes"),
+                            ((larger, True), "1 to 4096 bytes")):
             with self.assertRaisesRegex(tutti.UsageError, text):
                 tutti.Reduction("wrong", *wrong)
         with tutti.Communicator.in_process(1)[0] as comm:
+            with self.assertRaisesRegex(tutti.UsageError, "no premultiplier"):
+                comm.all_reduce(numpy.ones(1), tutti.Reduction("largest", larger, "f64"), premultiplier=numpy.ones(1))
             for wrong in (5, "largest", larger):
                 with self.assertRaises(tutti.UsageError):
                     comm.all_reduce(numpy.ones(1), wrong)

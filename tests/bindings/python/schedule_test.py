@@ -174,6 +174,7 @@ class Schedules(unittest.TestCase):
         self.assertIn("digraph", schedule.to_dot(all_ranks))
         self.assertEqual(schedule.input(3), schedule.input(3))
         self.assertNotEqual(schedule.input(3), schedule.output(3))
+        self.assertEqual(len({schedule.input(3), schedule.input(3), schedule.output(3)}), 2)
 
     def test_a_file_that_a_program_writes_runs(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -202,6 +203,50 @@ class Schedules(unittest.TestCase):
             comm.close()
         gc.collect()
         self.assertIsNone(planner())
+
+    def test_circles_through_algorithms_and_reductions_are_found(self):
+        class Job:
+            def __init__(self):
+                self.comm = tutti.Communicator.in_process(1)[0]
+                self.comm.add_algorithm("own", self.plan)
+                self.part = self.comm.dup()
+                self.reduction = tutti.Reduction("own", self.reduce, "f64")
+
+            def plan(self, request):
+                return star(request)
+
+            def reduce(self, left, right):
+                raise AssertionError
+
+        jobs = [weakref.ref(Job()) for _ in range(3)]
+        gc.collect()
+        self.assertEqual([job() for job in jobs], [None] * 3)
+
+    def test_a_part_keeps_the_functions_of_the_whole(self):
+        def body(comm):
+            comm.add_algorithm("own", lambda request: star(request))
+            part = comm.dup()
+            comm.close()
+            del comm
+            gc.collect()
+            data = numpy.ones(3)
+            part.all_reduce(data, algorithm="own")
+            numpy.testing.assert_array_equal(data, 2)
+            part.close()
+
+        self.assertEqual(on_ranks(2, body), [None] * 2)
+
+    def test_a_program_with_functions_of_its_module_ends_without_complaint(self):
+        ended = scripts.run(
+            "from tutti import schedule\n"
+            "class Canary:\n    def __del__(self): print('ends', flush=True)\n"
+            "canary = Canary()\n"
+            "def star(request): return None\n"
+            "def reduce(left, right): return None\n"
+            "comm = tutti.Communicator.in_process(1)[0]\n"
+            "comm.add_algorithm('star', star)\nreduction = tutti.Reduction('r', reduce, 'f64')\n", "-n", "1")
+        self.assertEqual((ended.returncode, ended.stdout.count("ends")), (0, 1), ended.stdout + ended.stderr)
+        self.assertNotIn("leaked", ended.stderr)
 
     def test_processes_run_an_algorithm_and_ctrl_c_in_a_planner_ends_the_call(self):
         ended = scripts.run(
