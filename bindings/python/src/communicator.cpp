@@ -223,8 +223,9 @@ void Communicator::end() noexcept {
     if (const auto call = each.lock()) call->reset();
   persistent_.clear();
   // Another thread, a callback or the end of an array may close it meanwhile, and finds nothing
-  // left. The arrays of calls live until the calls have ended.
+  // left. The arrays of calls, and functions that plan, live until the calls have ended.
   const std::vector<Pending> kept = std::exchange(pending_, {});
+  const std::vector<nb::object> planners = std::exchange(planners_, {});
   std::unique_ptr<tutti::Communicator> last = std::move(communicator_);
   if (last != nullptr) {
     const Unlocked unlocked;

@@ -270,9 +270,9 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
     entry.raise();
     return kept;
   } else {
-    Persistent planned(*this, unlocked(entry, made), uses());
+    tutti::Persistent call_of_tutti = unlocked(entry, made);
     entry.raise();
-    return planned;
+    return Persistent(*this, std::move(call_of_tutti), uses());
   }
 }
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tests what Ctrl-C does to calls of the Python package."""
 
-import sys
 import unittest
 
 import report
@@ -89,7 +88,7 @@ class Interrupt(unittest.TestCase):
             "    expect(pair[0].close)\n"
             "    try:\n        await asyncio.wait_for(task, 20)\n"
             "    except tutti.PeerLostError:\n        print('told', flush=True)\n"
-            "asyncio.run(main())\n", "-n", "1", "--timeout", "120")
+            "asyncio.run(main())\n", "-n", "1", "--no-tag", "--timeout", "120")
         self.assertEqual((ended.returncode, ended.stdout.split()), (0, ["interrupted"] * 3 + ["told"]), ended.stderr)
 
     def test_ctrl_c_in_a_store_of_python_ends_the_start_of_the_others(self):
@@ -115,10 +114,8 @@ class Interrupt(unittest.TestCase):
             "def other():\n    began = time.monotonic()\n    said.append((start(2), time.monotonic() - began))\n"
             "helper = threading.Thread(target=other)\nhelper.start()\n"
             "threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-            "print(start(1))\nhelper.join()\nprint(said[0][0], said[0][1] < 15, flush=True)\n", "-n", "1", "--timeout", "120")
-        self.assertEqual(ended.stdout.split("\n")[0], "KeyboardInterrupt", ended.stderr)
-        self.assertEqual(ended.stdout.split("\n")[1].split()[0] in ("PeerLostError", "TimeoutError"), True, ended.stdout)
-        print(ended.stdout, file=sys.stderr)
+            "print(start(1))\nhelper.join()\nprint(said[0][0], said[0][1] < 15, flush=True)\n", "-n", "1", "--no-tag", "--timeout", "120")
+        self.assertEqual(ended.stdout.split(), ["KeyboardInterrupt", "PeerLostError", "True"], ended.stderr)
 
     def test_ctrl_c_comes_before_the_error_that_another_ranks_interrupt_causes(self):
         ended = scripts.run(
