@@ -25,6 +25,9 @@ void raise(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
   nb::register_exception_translator(&raise);
+  // What a call under way uses is not looked through for circles of references, and may outlive the
+  // interpreter with it.
+  nb::set_leak_warnings(false);
   module.def("version", [] { return std::string(version()); });
   module.attr("ANY_SOURCE") = kAnySource;
   module.attr("ANY_TAG") = kAnyTag;

@@ -27,8 +27,7 @@ auto called(const char* method, std::string_view key, Body&& body) {
     return body();
   } catch (nb::python_error& error) {
     if (error.matches(PyExc_TimeoutError)) kind = ErrorKind::timeout;
-    why = error.what();
-    if (!error.matches(PyExc_Exception)) Entry::keep(std::move(error));
+    why = error.matches(PyExc_Exception) ? error.what() : why_it_ended(error);
   } catch (const nb::cast_error&) {
     kind = ErrorKind::usage;
     why = "it returned something of another type";
