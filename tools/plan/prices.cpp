@@ -227,9 +227,10 @@ int sweep(const Arguments& arguments) {
 }
 
 void add_machine(CLI::App& command, Arguments& arguments) {
-  command
-      .add_option("--cores", arguments.cores, "Cores of a machine; by default one for each rank")
-      ->check(CLI::Range(1, 4096));
+  CLI::Option* const cores = command
+                                 .add_option("--cores", arguments.cores,
+                                             "Cores of a machine; by default one for each rank")
+                                 ->check(CLI::Range(1, 4096));
   CLI::Option* const per_machine =
       command
           .add_option("--ranks-per-machine", arguments.per_machine,
@@ -247,6 +248,9 @@ void add_machine(CLI::App& command, Arguments& arguments) {
       ->check(CLI::Range(4096, 64 << 20));
   command.add_flag("--json", arguments.json, "Print JSON in place of text");
   add_graph_options(command, arguments.graph);
+  // A topology says which ranks are on a machine, and has no cores.
+  for (CLI::Option* const option : {cores, per_machine})
+    option->excludes(command.get_option("--topology"));
 }
 
 CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* text,

@@ -204,6 +204,17 @@ void Work::then(nb::object callback) {
   });
 }
 
+// Ctrl-C while it waits for calls is raised later, since nothing can be raised here.
+Communicator::~Communicator() {
+  if (communicator_ == nullptr) return;
+  Entry entry;
+  {
+    const Interruptible interruptible(interrupted);
+    end();
+  }
+  if (Entry::has_kept()) PyErr_SetInterrupt();
+}
+
 void Communicator::close() {
   if (in_calls_ > 0)
     throw Error(ErrorKind::usage,
@@ -216,6 +227,14 @@ void Communicator::close() {
     end();
   }
   entry.raise();
+}
+
+void Communicator::close_after_failure() {
+  const bool pending = std::any_of(pending_.begin(), pending_.end(),
+                                   [](const Pending& each) { return !each.work.done(); });
+  if (pending && communicator_ != nullptr)
+    communicator_->abort("an exception has left its `with` block while calls were pending");
+  close();
 }
 
 void Communicator::end() noexcept {
@@ -358,7 +377,14 @@ void bind_communicator(nb::module_& module) {
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Communicator"))
       .def(
-          "__exit__", [](Communicator& self, nb::args) { self.close(); }, exit);
+          "__exit__",
+          [](Communicator& self, nb::args raised) {
+            if (raised.size() == 0 || raised[0].is_none())
+              self.close();
+            else
+              self.close_after_failure();
+          },
+          exit);
   bind_operations(type);
   bind_algorithms(type);
 }

@@ -113,12 +113,15 @@ class Communicator {
   explicit Communicator(tutti::Communicator communicator)
       : communicator_(std::make_unique<tutti::Communicator>(std::move(communicator))) {}
   Communicator(Communicator&&) = default;
-  ~Communicator() { end(); }
+  ~Communicator();
 
   /// Waits for asynchronous calls that are under way, and leaves the peers. Later calls are
   /// `usage`, and so is this one while a thread is in a call: in another thread, or in a handler of
   /// a signal.
   void close();
+  /// Does the same at the end of a block that an exception has left, but aborts calls that are
+  /// pending, for which others need this rank.
+  void close_after_failure();
   tutti::Communicator& get() const;
 
   /// Marks a thread as being in a call, in which it releases the interpreter's lock. The lock must
@@ -234,14 +237,22 @@ auto unlocked(Body&& body) {
   }
 }
 
+/// Throws `usage` for a text that names no accumulation; an empty one is that of the settings.
+inline Accumulate accumulate_of(const std::string& name) {
+  if (name.empty()) return Accumulate::as_configured;
+  if (name == "step") return Accumulate::step;
+  if (name == "f32") return Accumulate::f32;
+  if (name == "reproducible") return Accumulate::reproducible;
+  throw Error(ErrorKind::usage,
+              "accumulate: it must be step, f32 or reproducible, and not \"" + name + '"');
+}
+
 template <Form kForm, typename Call, typename... Each>
 auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
   CallOptions told;
   if (options.timeout) told.timeout = milliseconds(*options.timeout);
   told.algorithm = options.algorithm;
-  if (options.accumulate == "step") told.accumulate = Accumulate::step;
-  if (options.accumulate == "f32") told.accumulate = Accumulate::f32;
-  if (options.accumulate == "reproducible") told.accumulate = Accumulate::reproducible;
+  told.accumulate = accumulate_of(options.accumulate);
   if (options.group != nullptr) told.group = &options.group->calls;
   if (kForm == Form::persistent && options.group != nullptr)
     throw Error(ErrorKind::usage, "a persistent call joins a group by add_to(group)");

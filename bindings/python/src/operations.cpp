@@ -51,6 +51,8 @@ std::size_t part(const char* what, std::size_t whole, int size) {
 
 // Returns one element of the input's type, for CallOptions::premultiplier.
 Array factor_of(Op op, const Optional& factor, const Array& input) {
+  if (op != Op::premul_sum && factor)
+    refuse("premultiplier: only premul_sum multiplies, and the call names another reduction");
   if (op != Op::premul_sum) return {};
   if (!factor)
     refuse("premul_sum needs a premultiplier: an array of one element of the input's type");
@@ -85,7 +87,6 @@ Returned<kForm> all_reduce(Communicator& self, nb::handle input, nb::handle op, 
   Array in("all_reduce", input, !output, stream);
   Array out = output ? Array("all_reduce", *output, true, stream) : Array();
   if (output) same_type("all_reduce", in, out), holds("all_reduce", out, in.count);
-  if (how.own != nullptr && factor) refuse("a Reduction takes no premultiplier");
   const Array multiplier = factor_of(how.op, factor, in);
   Options options = how.options({timeout, std::move(algorithm), group, stream});
   options.accumulate = accumulate;

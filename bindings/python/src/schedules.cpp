@@ -1,4 +1,6 @@
 // Binds the vocabulary of tutti/schedule.hpp, in which a program writes algorithms of its own.
+#include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
@@ -33,6 +36,13 @@ PlanRequest request_of(const std::string& operation, int rank, int ranks, int ro
   if (!groups.empty() && groups.size() != static_cast<std::size_t>(ranks))
     refuse("PlanRequest: groups has a number for each rank, or none");
   return {what, rank, ranks, root, std::move(groups)};
+}
+
+std::string groups_text(const std::vector<int>& groups) {
+  std::string text;
+  for (const int group : groups)
+    text.append(text.empty() ? "" : ", ").append(std::to_string(group));
+  return text.empty() ? text : ", groups=[" + text + "]";
 }
 
 /// A slice in Python: a chunk, or its number and how many follow.
@@ -162,9 +172,14 @@ void add_algorithm(Communicator& self, const std::string& name, nb::object plann
   self.keep_planner(std::move(planner));
 }
 
+// Without a value of `in_place`, both must be proved.
 Verdict verify_all(const std::vector<Schedule>& schedules, int window, int pieces, int operations,
-                   bool in_place) {
-  return unlocked([&] { return verify(schedules, {window, pieces, operations, in_place}); });
+                   std::optional<bool> in_place) {
+  return unlocked([&] {
+    const Verdict first = verify(schedules, {window, pieces, operations, in_place.value_or(false)});
+    if (in_place || !first.ok) return first;
+    return verify(schedules, {window, pieces, operations, true});
+  });
 }
 
 /// The parameter of a verb as Python passes it.
@@ -255,13 +270,19 @@ void bind_request(nb::module_& module) {
       .def("__repr__", [](const PlanRequest& self) {
         return "PlanRequest(\"" + std::string(to_string(self.what)) +
                "\", rank=" + std::to_string(self.rank) + ", ranks=" + std::to_string(self.ranks) +
-               ", root=" + std::to_string(self.root) + ")";
+               ", root=" + std::to_string(self.root) + groups_text(self.groups) + ")";
       });
 
   nb::class_<Operand>(module, "Operand",
                       "Where a step reads or writes: input, output or scratch of this rank and the "
                       "number of a chunk, or a message from or to a peer.")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__repr__",
+           [](const Operand& self) {
+             const std::array<const char*, 4> names{"input", "output", "scratch", "peer"};
+             return std::string(names.at(static_cast<std::size_t>(self.place))) + "(" +
+                    std::to_string(self.index) + ")";
+           })
       .def("__hash__", [](const Operand& self) {
         return static_cast<Py_hash_t>(self.index) * 4 + static_cast<int>(self.place);
       });
@@ -292,6 +313,10 @@ void bind_schedule(nb::module_& module) {
           "All of the schedule, as one object. An array of those of all ranks is a file of "
           "schedules.")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__",
+           [](const Schedule& self) {
+             return static_cast<Py_hash_t>(std::hash<std::string>()(to_text(self)) >> 2);
+           })
       .def("__str__", [](const Schedule& self) { return to_text(self); })
       .def("__repr__", [](const Schedule& self) {
         return "<Schedule of " + std::string(to_string(self.what)) + ", rank " +
@@ -308,9 +333,10 @@ void bind_schedule(nb::module_& module) {
         return self.ok ? std::string("<Verdict: proved>") : "<Verdict: " + self.why + ">";
       });
   module.def("verify", &verify_all, nb::arg("schedules"), nb::kw_only(), nb::arg("window") = 2,
-             nb::arg("pieces") = 3, nb::arg("operations") = 2, nb::arg("in_place") = false,
+             nb::arg("pieces") = 3, nb::arg("operations") = 2, nb::arg("in_place") = nb::none(),
              "Proves the schedules of all ranks, or shows why they are wrong: contributions that "
-             "are missing or come twice, races, deadlocks, and results that differ between ranks.");
+             "are missing or come twice, races, deadlocks, and results that differ between ranks. "
+             "Where `in_place` is None, they are proved both out of place and in place.");
   module.def(
       "to_dot", [](const std::vector<Schedule>& all) { return to_dot(all); }, nb::arg("schedules"),
       "The schedules as a picture in the language of Graphviz.");

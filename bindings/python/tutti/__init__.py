@@ -12,6 +12,7 @@ An array is any object with the buffer protocol, DLPack or the CUDA array interf
 on GPUs are used in the order of a stream: comm.all_reduce(array, stream=stream).
 """
 
+from . import schedule
 from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Reduction, RegisteredMemory, Work, version
 from .errors import (
     CorruptError,
@@ -44,5 +45,6 @@ __all__ = [
     "UnavailableError",
     "UsageError",
     "Work",
+    "schedule",
     "version",
 ]

@@ -3,8 +3,11 @@
 
 import unittest
 
+import numpy
 import report
 import scripts
+
+import tutti
 
 
 class Interrupt(unittest.TestCase):
@@ -90,6 +93,24 @@ class Interrupt(unittest.TestCase):
             "    except tutti.PeerLostError:\n        print('told', flush=True)\n"
             "asyncio.run(main())\n", "-n", "1", "--no-tag", "--timeout", "120")
         self.assertEqual((ended.returncode, ended.stdout.split()), (0, ["interrupted"] * 3 + ["told"]), ended.stderr)
+
+    def test_a_block_that_an_exception_leaves_does_not_wait_for_pending_calls(self):
+        pair = tutti.Communicator.in_process(2, timeout=100)
+        with self.assertRaises(ZeroDivisionError), pair[0] as comm:
+            comm.all_reduce_async(numpy.ones(3))
+            1 // 0  # noqa: B018
+        with self.assertRaisesRegex(tutti.PeerLostError, "left its `with` block"):
+            pair[1].barrier()
+
+    def test_ctrl_c_ends_a_communicator_that_nobody_has_any_more(self):
+        ended = scripts.run(
+            "import os, signal, threading, time\n"
+            "pair = tutti.Communicator.in_process(2, timeout=60)\npair[0].barrier_async()\n"
+            "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "began = time.monotonic()\n"
+            "try:\n    del pair[0]\n    time.sleep(30)\n"
+            "except KeyboardInterrupt:\n    print(time.monotonic() - began < 20, flush=True)\n", "-n", "1", "--no-tag")
+        self.assertEqual((ended.returncode, ended.stdout), (0, "True\n"), ended.stderr)
 
     def test_ctrl_c_in_a_store_of_python_is_said_in_the_store(self):
         ended = scripts.run(

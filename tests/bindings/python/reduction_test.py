@@ -156,8 +156,13 @@ class Reductions(unittest.TestCase):
             with self.assertRaisesRegex(tutti.UsageError, text):
                 tutti.Reduction("wrong", *wrong)
         with tutti.Communicator.in_process(1)[0] as comm:
-            with self.assertRaisesRegex(tutti.UsageError, "no premultiplier"):
+            with self.assertRaisesRegex(tutti.UsageError, "only premul_sum multiplies"):
                 comm.all_reduce(numpy.ones(1), tutti.Reduction("largest", larger, "f64"), premultiplier=numpy.ones(1))
+            for op in ("sum", "max"):
+                with self.assertRaisesRegex(tutti.UsageError, "only premul_sum multiplies"):
+                    comm.all_reduce(numpy.ones(1), op, premultiplier=numpy.ones(1))
+            with self.assertRaisesRegex(tutti.UsageError, "must be step, f32 or reproducible, and not \"Reproducible\""):
+                comm.all_reduce(numpy.ones(1), accumulate="Reproducible")
             for wrong in (5, "largest", larger):
                 with self.assertRaises(tutti.UsageError):
                     comm.all_reduce(numpy.ones(1), wrong)

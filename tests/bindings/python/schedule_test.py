@@ -175,6 +175,28 @@ class Schedules(unittest.TestCase):
         self.assertEqual(schedule.input(3), schedule.input(3))
         self.assertNotEqual(schedule.input(3), schedule.output(3))
         self.assertEqual(len({schedule.input(3), schedule.input(3), schedule.output(3)}), 2)
+        self.assertEqual(len({*all_ranks, *schedule.of_all_ranks(star, "all_reduce", 3)}), 3)
+        request = schedule.PlanRequest("all_reduce", 1, 2, 0, [4, 7])
+        self.assertEqual(repr(request), 'PlanRequest("all_reduce", rank=1, ranks=2, root=0, groups=[4, 7])')
+        self.assertEqual(repr(schedule.in_rank_order(request, 5)), "[peer(0), input(5)]")
+        self.assertEqual(tutti.schedule.of_all_ranks(lambda each: each.groups, "all_reduce", 2, groups=[4, 7]), [[4, 7]] * 2)
+
+    def test_both_ways_are_proved_where_nothing_is_said(self):
+        def in_turn(request):
+            """An all_to_all whose output overwrites, in place, what is still to be sent."""
+            ranks, rank = request.ranks, request.rank
+            plan = schedule.ScheduleBuilder(request, chunks=ranks * ranks)
+            lane = plan.lane()
+            lane.step([schedule.input(rank * ranks + rank)], [schedule.output(rank * ranks + rank)], rank * ranks + rank)
+            for distance in range(1, ranks):
+                to, source = (rank + distance) % ranks, (rank - distance) % ranks
+                lane.send(rank * ranks + to, [to])
+                lane.receive(source, source * ranks + rank)
+            return plan.finish()
+
+        all_ranks = schedule.of_all_ranks(in_turn, "all_to_all", 3)
+        self.assertTrue(schedule.verify(all_ranks, in_place=False))
+        self.assertFalse(schedule.verify(all_ranks))
 
     def test_a_file_that_a_program_writes_runs(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
