@@ -253,8 +253,12 @@ void Communicator::end() noexcept {
 }
 
 tutti::Communicator& Communicator::get() const {
-  if (communicator_ == nullptr) throw Error(ErrorKind::usage, "the communicator has been closed");
   refuse_in_reduction();
+  return open();
+}
+
+tutti::Communicator& Communicator::open() const {
+  if (communicator_ == nullptr) throw Error(ErrorKind::usage, "the communicator has been closed");
   return *communicator_;
 }
 
@@ -313,8 +317,14 @@ void Persistent::add_to(Group& group) {
   group.uses.push_back(uses_);
 }
 
-void bind_communicator(nb::module_& module) {
-  const nb::sig exit("def __exit__(self, *raised: object) -> None");
+namespace {
+
+const nb::sig kExit("def __exit__(self, *raised: object) -> None");
+
+// Returns whether a block has been left by an exception, from the arguments of __exit__.
+bool has_failed(const nb::args& raised) { return raised.size() > 0 && !raised[0].is_none(); }
+
+void bind_calls(nb::module_& module) {
   nb::class_<Work>(module, "Work")
       .def("wait", &Work::wait, nb::arg("timeout") = nb::none())
       .def("done", &Work::done)
@@ -338,16 +348,21 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__exit__",
           [](Group& self, nb::args raised) {
-            if (raised.size() == 0 || raised[0].is_none()) end_async(self).wait(std::nullopt);
+            if (!has_failed(raised)) end_async(self).wait(std::nullopt);
           },
-          exit);
+          kExit);
 
   nb::class_<Persistent>(module, "Persistent")
       .def("run", &Persistent::run)
       .def("start", &Persistent::start)
       .def("add_to", &Persistent::add_to, nb::arg("group"))
       .def_prop_ro("received", &Persistent::received);
+}
 
+}  // namespace
+
+void bind_communicator(nb::module_& module) {
+  bind_calls(module);
   nb::class_<Communicator> type(module, "Communicator", nb::type_slots(collected<Communicator>));
   type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
                   nb::arg("startup_timeout") = nb::none(), nb::arg("settings"))
@@ -359,8 +374,8 @@ void bind_communicator(nb::module_& module) {
                   nb::arg("settings"))
       .def_static("in_process", &in_process, nb::arg("size"), nb::kw_only(),
                   nb::arg("timeout") = nb::none(), nb::arg("settings"))
-      .def_prop_ro("rank", [](const Communicator& self) { return self.get().rank(); })
-      .def_prop_ro("size", [](const Communicator& self) { return self.get().size(); })
+      .def_prop_ro("rank", [](const Communicator& self) { return self.open().rank(); })
+      .def_prop_ro("size", [](const Communicator& self) { return self.open().size(); })
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0)
       .def("dup", &dup)
       .def("subgroup", &subgroup, nb::arg("ranks"))
@@ -369,7 +384,7 @@ void bind_communicator(nb::module_& module) {
       .def("grow", &grow, nb::arg("newcomers"), nb::arg("patience") = 10.0)
       .def("agree", &agree, nb::arg("flags"), nb::arg("patience") = 10.0)
       .def(
-          "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
+          "abort", [](const Communicator& self, const std::string& why) { self.open().abort(why); },
           nb::arg("why"))
       .def("memory_bytes", [](const Communicator& self) { return self.get().memory_bytes(); })
       .def("close", &Communicator::close)
@@ -379,12 +394,9 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__exit__",
           [](Communicator& self, nb::args raised) {
-            if (raised.size() == 0 || raised[0].is_none())
-              self.close();
-            else
-              self.close_after_failure();
+            has_failed(raised) ? self.close_after_failure() : self.close();
           },
-          exit);
+          kExit);
   bind_operations(type);
   bind_algorithms(type);
 }

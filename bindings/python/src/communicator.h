@@ -122,7 +122,10 @@ class Communicator {
   /// Does the same at the end of a block that an exception has left, but aborts calls that are
   /// pending, for which others need this rank.
   void close_after_failure();
+  /// Throws `usage` if it is closed, and in a function that reduces.
   tutti::Communicator& get() const;
+  /// Does the same for what a function that reduces may ask, too.
+  tutti::Communicator& open() const;
 
   /// Marks a thread as being in a call, in which it releases the interpreter's lock. The lock must
   /// be held where an object of this class is made and where it ends.
