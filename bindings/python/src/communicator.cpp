@@ -208,6 +208,8 @@ void Work::then(nb::object callback) {
 Communicator::~Communicator() {
   if (communicator_ == nullptr) return;
   Entry entry;
+  if (ends_after_exception())
+    abort_pending("an exception has ended its program while calls were pending");
   {
     const Interruptible interruptible(interrupted);
     end();
@@ -230,11 +232,14 @@ void Communicator::close() {
 }
 
 void Communicator::close_after_failure() {
-  const bool pending = std::any_of(pending_.begin(), pending_.end(),
-                                   [](const Pending& each) { return !each.work.done(); });
-  if (pending && communicator_ != nullptr)
-    communicator_->abort("an exception has left its `with` block while calls were pending");
+  abort_pending("an exception has left its `with` block while calls were pending");
   close();
+}
+
+void Communicator::abort_pending(const char* why) {
+  const bool any = std::any_of(pending_.begin(), pending_.end(),
+                               [](const Pending& each) { return !each.work.done(); });
+  if (any && communicator_ != nullptr) communicator_->abort(why);
 }
 
 void Communicator::end() noexcept {

@@ -167,6 +167,7 @@ class Communicator {
  private:
   friend class Persistent;
   void end() noexcept;
+  void abort_pending(const char* why);
 
   struct Pending {
     tutti::Work work;

@@ -11,7 +11,8 @@ namespace {
 
 std::atomic<bool> ending{false};
 std::atomic<std::thread::id> ender{};  // written before `ending`
-std::atomic<int> inside{0};            // threads that hold the lock, or ask for it
+std::atomic<bool> after_exception{false};
+std::atomic<int> inside{0};  // threads that hold the lock, or ask for it
 
 // Counts this thread, unless the interpreter ends in another one. Both sides write before they
 // read, in one order that all threads see: either await_threads() sees this thread, or this thread
@@ -56,6 +57,8 @@ Unlocked::~Unlocked() {
 void await_threads() noexcept {
   constexpr std::chrono::seconds kLongest{2};
   ender = std::this_thread::get_id();
+  const PyObject* const last = PySys_GetObject("last_type");  // of the exception that was printed
+  after_exception = last != nullptr && last != Py_None;
   ending.store(true, std::memory_order_seq_cst);
   PyThreadState* const thread = PyEval_SaveThread();
   const auto until = std::chrono::steady_clock::now() + kLongest;
@@ -63,5 +66,7 @@ void await_threads() noexcept {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   PyEval_RestoreThread(thread);
 }
+
+bool ends_after_exception() noexcept { return after_exception; }
 
 }  // namespace tutti::python

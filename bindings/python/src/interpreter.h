@@ -60,4 +60,8 @@ std::shared_ptr<Held> shared(Held held) {
 /// lock.
 void await_threads() noexcept;
 
+/// Returns whether the interpreter ends after an exception that nobody has caught. SystemExit is
+/// none.
+bool ends_after_exception() noexcept;
+
 }  // namespace tutti::python

@@ -112,6 +112,12 @@ class Interrupt(unittest.TestCase):
             "except KeyboardInterrupt:\n    print(time.monotonic() - began < 20, flush=True)\n", "-n", "1", "--no-tag")
         self.assertEqual((ended.returncode, ended.stdout), (0, "True\n"), ended.stderr)
 
+    def test_a_program_that_an_exception_ends_does_not_wait_for_pending_calls(self):
+        ended = scripts.run("pair = tutti.Communicator.in_process(2, timeout=200)\npair[0].barrier_async()\nraise KeyboardInterrupt\n",
+                            "-n", "1", "--no-tag", "--timeout", "100")
+        self.assertIn("KeyboardInterrupt", ended.stderr)
+        self.assertNotIn("has been under way", ended.stderr)
+
     def test_ctrl_c_in_a_store_of_python_is_said_in_the_store(self):
         ended = scripts.run(
             "import os, signal, threading, time\n"
