@@ -208,8 +208,11 @@ void Work::then(nb::object callback) {
 Communicator::~Communicator() {
   if (communicator_ == nullptr) return;
   Entry entry;
-  if (ends_after_exception())
-    abort_pending("an exception has ended its program while calls were pending");
+  try {
+    if (ends_after_exception())
+      abort_pending("an exception has ended its program while calls were pending");
+  } catch (const std::exception&) {  // There is no memory: the calls are waited for.
+  }
   {
     const Interruptible interruptible(interrupted);
     end();
