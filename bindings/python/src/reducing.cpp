@@ -16,7 +16,7 @@
 namespace tutti::python {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_reduction(const std::string& what) {
   throw Error(ErrorKind::usage, "Reduction: " + what);
 }
 
@@ -58,15 +58,16 @@ Reduction::Reduction(std::string name, nb::object function, const nb::object& el
     format_ = format_of(type);
   } else if (PyBool_Check(elements.ptr()) != 0 || !nb::try_cast(elements, its_.element_bytes) ||
              its_.element_bytes == 0 || its_.element_bytes > kMaxUserElementBytes) {
-    refuse("an element is the name of a type, or 1 to " + std::to_string(kMaxUserElementBytes) +
-           " bytes, and not " + described(elements));
+    refuse_reduction("an element is the name of a type, or 1 to " +
+                     std::to_string(kMaxUserElementBytes) + " bytes, and not " +
+                     described(elements));
   }
   std::uintptr_t address = 0;
   if (PyBool_Check(function_.ptr()) == 0 && nb::isinstance<nb::int_>(function_) &&
       nb::try_cast(function_, address) && address != 0)
     its_ = {name_, its_.element_bytes, reinterpret_cast<UserReduction::Function>(address), nullptr};
   else if (PyCallable_Check(function_.ptr()) == 0)
-    refuse(described(function_) + " is neither a function nor the address of one");
+    refuse_reduction(described(function_) + " is neither a function nor the address of one");
 }
 
 nb::object Reduction::view_of(const nb::object& bytes) const {

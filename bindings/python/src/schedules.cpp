@@ -25,16 +25,16 @@
 namespace tutti::python {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
+[[noreturn]] void refuse_schedule(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
 PlanRequest request_of(const std::string& operation, int rank, int ranks, int root,
                        std::vector<int> groups) {
   const Collective what = collective_of(operation);
-  if (ranks < 1) refuse("PlanRequest: ranks is at least 1");
+  if (ranks < 1) refuse_schedule("PlanRequest: ranks is at least 1");
   if (rank < 0 || rank >= ranks || root < 0 || root >= ranks)
-    refuse("PlanRequest: rank and root are 0 to " + std::to_string(ranks - 1));
+    refuse_schedule("PlanRequest: rank and root are 0 to " + std::to_string(ranks - 1));
   if (!groups.empty() && groups.size() != static_cast<std::size_t>(ranks))
-    refuse("PlanRequest: groups has a number for each rank, or none");
+    refuse_schedule("PlanRequest: groups has a number for each rank, or none");
   return {what, rank, ranks, root, std::move(groups)};
 }
 
@@ -59,7 +59,7 @@ using Builder = std::optional<ScheduleBuilder>;
 using SharedBuilder = std::shared_ptr<Builder>;
 
 void check_unfinished(const SharedBuilder& builder) {
-  if (!*builder) refuse("the schedule is finished: make another ScheduleBuilder");
+  if (!*builder) refuse_schedule("the schedule is finished: make another ScheduleBuilder");
 }
 
 class OwnStep {
@@ -97,7 +97,7 @@ class OwnLane {
   void starts_after(const OwnLane& other) const {
     check_unfinished(builder_);
     if (builder_ != other.builder_)
-      refuse("a lane can start after a lane of its own schedule only");
+      refuse_schedule("a lane can start after a lane of its own schedule only");
     if (!other.verbs_.empty()) verbs_.starts_after(other.verbs_);
   }
 
@@ -149,7 +149,7 @@ class Planned {
 /// Calls a function of Python that plans. What it throws is the text of the error.
 Schedule planned_by(const Planned& planned, const PlanRequest& request) {
   const Locked lock;
-  if (!lock) refuse("the algorithm is a function of Python, and Python has ended");
+  if (!lock) refuse_schedule("the algorithm is a function of Python, and Python has ended");
   std::string why;
   try {
     const nb::object function = planned.function();
@@ -165,7 +165,7 @@ Schedule planned_by(const Planned& planned, const PlanRequest& request) {
 
 void add_algorithm(Communicator& self, const std::string& name, nb::object planner) {
   if (PyCallable_Check(planner.ptr()) == 0)
-    refuse("add_algorithm: " + described(planner) + " is no function");
+    refuse_schedule("add_algorithm: " + described(planner) + " is no function");
   self.get().add_algorithm(name, [held = shared(Planned(planner))](const PlanRequest& request) {
     return planned_by(*held, request);
   });
