@@ -321,7 +321,7 @@ def own_names(file):
 def check_unique(tree):
     """Finds names that several sources define for themselves: a build that compiles several of them as one refuses those."""
     first = {}
-    for file in tree.cpp(*LIBRARY):
+    for file in tree.cpp(*LIBRARY, "bindings/"):
         if file.suffix == ".cpp" and not file.path.startswith(APART):
             for line, around, name in own_names(file):
                 other = first.setdefault((around, name), file.path)
