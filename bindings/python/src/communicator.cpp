@@ -235,8 +235,10 @@ void Communicator::close() {
 }
 
 void Communicator::close_after_failure() {
+  Entry entry;
   abort_pending("an exception has left its `with` block while calls were pending");
   close();
+  entry.raise();
 }
 
 void Communicator::abort_pending(const char* why) {

@@ -37,7 +37,7 @@ inline std::optional<Got> got(const Received* received) {
   return Got{received->source, received->tag, received->count};
 }
 
-/// What a call uses, which is kept until the call is done.
+/// Holds what a call uses until the call is done.
 struct Uses {
   Arrays arrays;
   std::shared_ptr<Received> received;
@@ -271,7 +271,8 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
     (used.arrays.push_back(std::move(arrays)), ...);
     return std::make_shared<const Uses>(std::move(used));
   };
-  // What the call uses is kept before an interrupt is raised, since the call may be under way.
+  // An interrupt is raised only when the memory of the call is kept, since the call may be under
+  // way.
   Entry entry;
   if constexpr (kForm == Form::blocking) {
     unlocked(entry, made);

@@ -25,8 +25,8 @@ void raise(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
   nb::register_exception_translator(&raise);
-  // What a call under way uses is not looked through for circles of references, and may outlive the
-  // interpreter with it.
+  // The garbage collector does not see the objects that a call under way uses, so that they may
+  // outlive the interpreter together with the call.
   nb::set_leak_warnings(false);
   module.def("version", [] { return std::string(version()); });
   module.attr("ANY_SOURCE") = kAnySource;

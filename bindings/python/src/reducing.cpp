@@ -39,6 +39,15 @@ const char* format_of(DataType type) {
 
 thread_local bool reduces = false;  // This thread runs the function of a Reduction.
 
+/// Marks the thread as one that runs the function of a Reduction.
+class Marked {
+ public:
+  Marked() noexcept { reduces = true; }
+  ~Marked() { reduces = false; }
+  Marked(const Marked&) = delete;
+  Marked& operator=(const Marked&) = delete;
+};
+
 }  // namespace
 
 void refuse_in_reduction() {
@@ -88,9 +97,10 @@ void Reduction::reduce(const void* in, void* inout, std::size_t count, void* sel
     if (!own.function_.is_valid()) throw std::runtime_error("its function is gone");
     const nb::bytes left(in, bytes);
     const nb::bytearray right(inout, bytes);
-    reduces = true;
-    own.function_(own.view_of(left), own.view_of(right));
-    reduces = false;
+    {
+      const Marked marked;
+      own.function_(own.view_of(left), own.view_of(right));
+    }
     if (right.size() == bytes) {
       std::memcpy(inout, right.c_str(), bytes);
       return;
@@ -99,7 +109,6 @@ void Reduction::reduce(const void* in, void* inout, std::size_t count, void* sel
   } catch (nb::python_error& error) {
     why = why_it_ended(error);
   }
-  reduces = false;
   throw std::runtime_error(why);
 }
 

@@ -39,7 +39,7 @@ class Reduction {
   void clear() { function_.reset(); }
 
  private:
-  /// As UserReduction::Function, with this object as the context.
+  /// Is called as a UserReduction::Function whose context is this object.
   static void reduce(const void* in, void* inout, std::size_t count, void* self);
   nb::object view_of(const nb::object& bytes) const;
 
@@ -49,7 +49,7 @@ class Reduction {
   UserReduction its_;
 };
 
-/// What the argument `op` of a call says: the name of a reduction, or a Reduction.
+/// Reads the argument `op` of a call, which is the name of a reduction, or a Reduction.
 class Reducing {
  public:
   /// Throws `usage` for another object, or a name that is none.

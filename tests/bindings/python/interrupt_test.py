@@ -10,14 +10,19 @@ import scripts
 import tutti
 
 
+# A thread that runs this sends SIGINT once `calls` is set and the main thread is asleep.
+INTERRUPT_WHEN_ASLEEP = """import os, signal, threading, time
+def interrupt_when_asleep():
+    calls.wait()
+    while open(f'/proc/{os.getpid()}/stat').read().rpartition(') ')[2][0] != 'S': time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
 class Interrupt(unittest.TestCase):
     def test_ctrl_c_ends_a_call_that_waits(self):
         ended = scripts.run(
-            "import os, signal, threading, time\n"
-            "def interrupt_when_asleep():\n"
-            "    calls.wait()\n"
-            "    while open(f'/proc/{os.getpid()}/stat').read().rpartition(') ')[2][0] != 'S': time.sleep(0.001)\n"
-            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            INTERRUPT_WHEN_ASLEEP +
             "calls = threading.Event()\n"
             "comm = tutti.Communicator.from_env(timeout=60)\n"
             "if comm.rank == 1: time.sleep(600)\n"
@@ -30,11 +35,7 @@ class Interrupt(unittest.TestCase):
     def test_ctrl_c_ends_starts_splits_and_ends_that_wait(self):
         """Rank 1 goes no further than rank 0's wait; a helper thread sends SIGINT once the main thread is asleep."""
         ended = scripts.run(
-            "import os, signal, threading, time\n"
-            "def interrupt_when_asleep():\n"
-            "    calls.wait()\n"
-            "    while open(f'/proc/{os.getpid()}/stat').read().rpartition(') ')[2][0] != 'S': time.sleep(0.001)\n"
-            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            INTERRUPT_WHEN_ASLEEP +
             "def expect_interrupt(call):\n"
             "    calls.clear()\n"
             "    helper = threading.Thread(target=interrupt_when_asleep)\n"

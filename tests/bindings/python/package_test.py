@@ -19,32 +19,9 @@ import weakref
 import numpy
 import report
 import scripts
+from ranks import run
 
 import tutti.schedule
-
-
-def run(size, body, timeout=60.0):
-    """Runs body(communicator) on `size` ranks, each in a thread, and raises the first exception of a rank."""
-    outcomes = [None] * size
-
-    def rank(comm):
-        try:
-            with comm:
-                outcomes[number[id(comm)]] = (True, body(comm))
-        except BaseException as error:
-            outcomes[number[id(comm)]] = (False, error)
-
-    ranks = tutti.Communicator.in_process(size, timeout=timeout)
-    number = {id(comm): comm.rank for comm in ranks}
-    threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    for good, outcome in outcomes:
-        if not good:
-            raise outcome
-    return [outcome for _, outcome in outcomes]
 
 
 def equal(actual, wanted):
@@ -487,6 +464,20 @@ class Package(unittest.TestCase):
             equal(numbers, numpy.full(5, 2.0))
             with self.assertRaisesRegex(tutti.UsageError, "contiguous"):
                 comm.all_reduce(Wrapped(numpy.ones((3, 3))[:, 0]))
+
+        run(2, body)
+
+    def test_counts_are_compared_with_the_arrays(self):
+        def body(comm):
+            small, counts, wanted = numpy.ones(1), [100, 100], "an array of . elements where .* are needed"
+            for call in (lambda: comm.reduce_scatter(numpy.ones(4), small, counts=counts),
+                         lambda: comm.reduce_scatter(numpy.ones(200), small, counts=counts),
+                         lambda: comm.all_to_all(small, numpy.ones(200), counts, counts),
+                         lambda: comm.all_to_all(numpy.ones(200), small, counts, counts),
+                         lambda: comm.gather(numpy.ones(100), small, comm.rank, counts),
+                         lambda: comm.scatter(small, numpy.ones(100), comm.rank, counts)):
+                with self.assertRaisesRegex(tutti.UsageError, wanted):
+                    call()
 
         run(2, body)
 

@@ -5,22 +5,25 @@ import threading
 import tutti
 
 
-def on_ranks(size, body):
-    """Runs body(communicator) on ranks that are threads, and returns what each raised."""
-    raised = [None] * size
+def run(size, body, timeout=60.0):
+    """Runs body(communicator) on `size` ranks, each in a thread, and raises the first exception of a rank."""
+    outcomes = [None] * size
 
     def rank(comm):
         try:
             with comm:
-                body(comm)
-        except Exception as error:
-            raised[number[id(comm)]] = error
+                outcomes[number[id(comm)]] = (True, body(comm))
+        except BaseException as error:
+            outcomes[number[id(comm)]] = (False, error)
 
-    ranks = tutti.Communicator.in_process(size, timeout=20)
+    ranks = tutti.Communicator.in_process(size, timeout=timeout)
     number = {id(comm): comm.rank for comm in ranks}
     threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    return raised
+    for good, outcome in outcomes:
+        if not good:
+            raise outcome
+    return [outcome for _, outcome in outcomes]

@@ -8,7 +8,7 @@ import weakref
 
 import numpy
 import report
-from ranks import on_ranks
+from ranks import run
 
 import tutti
 
@@ -27,11 +27,6 @@ def append(left, right):
 
 
 class Reductions(unittest.TestCase):
-    def run_on(self, size, body):
-        for each in on_ranks(size, body):
-            if each is not None:
-                raise each
-
     def test_every_operation_and_form(self):
         largest = tutti.Reduction("largest", larger, "f64")
         self.assertEqual((repr(largest), largest.element_bytes), ("<Reduction 'largest'>", 8))
@@ -62,7 +57,7 @@ class Reductions(unittest.TestCase):
                 comm.all_reduce(values, tutti.Reduction("largest", larger, "f64"), group=group)
             numpy.testing.assert_array_equal(values, wanted)
 
-        self.run_on(3, body)
+        run(3, body)
 
     def test_elements_of_bytes_in_the_order_of_ranks(self):
         def body(comm):
@@ -73,7 +68,7 @@ class Reductions(unittest.TestCase):
                 comm.all_reduce(numpy.zeros(20, numpy.uint8), tutti.Reduction("append", append, 16))
             comm.barrier()
 
-        self.run_on(3, body)
+        run(3, body)
 
     def test_elements_of_types_that_memoryviews_do_not_have(self):
         def add(left, right):
@@ -85,7 +80,7 @@ class Reductions(unittest.TestCase):
             comm.all_reduce(values, tutti.Reduction("add", add, "f16"))
             numpy.testing.assert_array_equal(values, 3)
 
-        self.run_on(2, body)
+        run(2, body)
 
     def test_the_address_of_a_function_of_c(self):
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -101,7 +96,7 @@ class Reductions(unittest.TestCase):
             comm.all_reduce(values, tutti.Reduction("product", ctypes.cast(product, ctypes.c_void_p).value, "int32"))
             numpy.testing.assert_array_equal(values, (numpy.arange(2_000) % 7) ** 2)
 
-        self.run_on(2, body)
+        run(2, body)
 
     def test_what_a_function_raises_is_an_error_on_every_rank(self):
         def divides(left, right):
@@ -111,7 +106,7 @@ class Reductions(unittest.TestCase):
             with self.assertRaisesRegex(tutti.UsageError, "ZeroDivisionError: "):
                 comm.all_reduce(numpy.ones(10), tutti.Reduction("divides", divides, "f64"), algorithm="one_shot")
 
-        self.run_on(2, body)
+        run(2, body)
 
     def test_a_function_may_keep_what_it_is_given(self):
         kept = []
@@ -126,7 +121,7 @@ class Reductions(unittest.TestCase):
                 comm.all_reduce(values, tutti.Reduction("keeps", keeps, "int64"))
                 numpy.testing.assert_array_equal(values, 2 * turn + 1)
 
-        self.run_on(2, body)
+        run(2, body)
         for left, right in kept:
             self.assertEqual(abs(int(right[0]) - 2 * int(left[0])), 1, "they stay as they were")
 
@@ -138,7 +133,7 @@ class Reductions(unittest.TestCase):
             with self.assertRaisesRegex(tutti.UsageError, "must not call tutti"):
                 comm.all_reduce_async(numpy.ones(3), tutti.Reduction("calls", calls, "f64"), algorithm="one_shot").wait(20)
 
-        self.run_on(2, body)
+        run(2, body)
 
     def test_ranks_compare_names_and_sizes(self):
         def body(comm):
@@ -146,7 +141,7 @@ class Reductions(unittest.TestCase):
                 comm.all_reduce(numpy.ones(10), tutti.Reduction(f"rank{comm.rank}", larger, "f64"))
                 comm.barrier()
 
-        self.run_on(2, body)
+        run(2, body)
 
     def test_wrong_arguments(self):
         for wrong, text in ((("f", "f64"), "neither a function nor the address"), ((0, "f64"), "neither"),
@@ -179,7 +174,7 @@ class Reductions(unittest.TestCase):
             gc.collect()
             return kept
 
-        self.run_on(2, body)
+        run(2, body)
 
 
 if __name__ == "__main__":

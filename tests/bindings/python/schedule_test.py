@@ -10,7 +10,7 @@ import weakref
 import numpy
 import report
 import scripts
-from ranks import on_ranks
+from ranks import run
 
 import tutti
 from tutti import schedule
@@ -72,7 +72,7 @@ class Schedules(unittest.TestCase):
             part.all_reduce(data, algorithm="star")
             part.close()
 
-        self.assertEqual(on_ranks(3, body), [None] * 3)
+        run(3, body)
 
     def test_two_lanes_scratch_and_an_order(self):
         for in_place in (False, True):
@@ -114,7 +114,7 @@ class Schedules(unittest.TestCase):
             comm.all_reduce(data)
             numpy.testing.assert_array_equal(data, 3.0)
 
-        self.assertEqual(on_ranks(3, body), [None] * 3)
+        run(3, body)
 
     def test_what_a_planner_raises_or_returns_is_said(self):
         def divides(request):
@@ -135,7 +135,7 @@ class Schedules(unittest.TestCase):
             with self.assertRaisesRegex(tutti.UsageError, "was added before"):
                 comm.add_algorithm("divides", star)
 
-        self.assertEqual(on_ranks(2, body), [None] * 2)
+        run(2, body)
 
     def test_wrong_uses_are_errors(self):
         request = schedule.PlanRequest("all_reduce", 0, 2)
@@ -209,7 +209,7 @@ class Schedules(unittest.TestCase):
                 comm.all_reduce(data, algorithm=names[0])
                 numpy.testing.assert_array_equal(data, 2.0)
 
-            self.assertEqual(on_ranks(2, body), [None] * 2)
+            run(2, body)
 
     def test_planners_end_with_their_communicators(self):
         def make():
@@ -256,7 +256,7 @@ class Schedules(unittest.TestCase):
             numpy.testing.assert_array_equal(data, 2)
             part.close()
 
-        self.assertEqual(on_ranks(2, body), [None] * 2)
+        run(2, body)
 
     def test_a_program_with_functions_of_its_module_ends_without_complaint(self):
         ended = scripts.run(
