@@ -240,6 +240,20 @@ TEST(TuttiPlan, SimulatesWhatItExplainsAndSweepsOverSizesAndRanks) {
                "--ranks-per-machine", "2", "--json"});
   EXPECT_EQ(far.wait(), 0) << far.err();
   EXPECT_GT(nlohmann::json::parse(far.out()).at("predicted_us").get<double>(), us);
+  // A ring leaves each machine once, whatever the numbers of its ranks.
+  Command turns({TUTTI_PLAN, "simulate", "all_reduce", "ring", "-n", "4", "-s", "1M",
+                 "--ranks-per-machine", "2", "--by-turns", "--json"});
+  EXPECT_EQ(turns.wait(), 0) << turns.err();
+  EXPECT_EQ(nlohmann::json::parse(turns.out()).at("predicted_us"),
+            nlohmann::json::parse(far.out()).at("predicted_us"));
+  Command alone({TUTTI_PLAN, "simulate", "all_reduce", "ring", "--by-turns"});
+  EXPECT_EQ(alone.wait(), 2);
+  EXPECT_THAT(alone.err(), HasSubstr("--ranks-per-machine"));
+  for (const char* option : {"--cores", "--ranks-per-machine"}) {
+    Command both({TUTTI_PLAN, "simulate", "all_reduce", "ring", "--topology", "x", option, "2"});
+    EXPECT_EQ(both.wait(), 2);
+    EXPECT_THAT(both.err(), HasSubstr("excludes"));
+  }
   Command unknown({TUTTI_PLAN, "simulate", "all_reduce", "rong"});
   EXPECT_EQ(unknown.wait(), 2);
   EXPECT_THAT(unknown.err(), HasSubstr("'rong' is unknown"));

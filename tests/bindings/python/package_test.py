@@ -470,7 +470,7 @@ class Package(unittest.TestCase):
     def test_counts_are_compared_with_the_arrays(self):
         def body(comm):
             small, counts, wanted = numpy.ones(1), [100, 100], "an array of . elements where .* are needed"
-            for call in (lambda: comm.reduce_scatter(numpy.ones(4), small, counts=counts),
+            for call in (lambda: comm.reduce_scatter(numpy.ones(4), numpy.ones(100), counts=counts),
                          lambda: comm.reduce_scatter(numpy.ones(200), small, counts=counts),
                          lambda: comm.all_to_all(small, numpy.ones(200), counts, counts),
                          lambda: comm.all_to_all(numpy.ones(200), small, counts, counts),
