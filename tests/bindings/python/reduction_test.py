@@ -8,7 +8,7 @@ import weakref
 
 import numpy
 import report
-from ranks import run
+from rank_threads import run
 
 import tutti
 

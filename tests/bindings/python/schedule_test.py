@@ -10,7 +10,7 @@ import weakref
 import numpy
 import report
 import scripts
-from ranks import run
+from rank_threads import run
 
 import tutti
 from tutti import schedule
