@@ -103,11 +103,11 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
     of(part).planner_.own_algorithms().add_all_of(planner_.own_algorithms());
     return part;
   } catch (const Error& error) {
-    throw failure_.set(error);
+    throw splitting.give_up(failure_.set(error));
   } catch (const std::bad_alloc&) {
-    throw failure_.set(
-        Error(ErrorKind::unavailable,
-              fmt::format("rank {}: no memory for a new communicator", parts_.rank)));
+    throw splitting.give_up(
+        failure_.set(Error(ErrorKind::unavailable,
+                           fmt::format("rank {}: no memory for a new communicator", parts_.rank))));
   }
 }
 

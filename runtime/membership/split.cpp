@@ -162,6 +162,12 @@ void Splitting::look(TimePoint now, bool owns_engine) {
                           heading(), missing_.size(), subset_.members.size(), ranks));
 }
 
+const Error& Splitting::give_up(const Error& error) noexcept {
+  if (parts_) parts_->transport->own_status_page().fail(error.kind(), error.what());
+  parts_.reset();
+  return error;
+}
+
 CommunicatorParts Splitting::take_parts(TimePoint now) {
   assert(parts_ && missing_.empty());
   parts_->startup.push_back({"connect", now - made_});

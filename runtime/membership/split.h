@@ -60,6 +60,10 @@ class Splitting {
   /// a rank, if a member that is missing has ended, and after the deadline. `owns_engine` says
   /// whether the caller owns the engine of that communicator; its peers are looked at only then.
   void look(TimePoint now, bool owns_engine);
+  /// After an error of make(), joined() or look(): tells the members that `error` is why this rank
+  /// does not come, since some may have joined it, and call the new communicator already. Returns
+  /// `error`.
+  const Error& give_up(const Error& error) noexcept;
   /// Returns the parts of the new communicator, once joined() has returned true.
   CommunicatorParts take_parts(TimePoint now);
 

@@ -201,5 +201,19 @@ TEST_F(Faulty, NewsOfAPeerAreOldButItsEndIsToldOnlyWithWhatItSentBefore) {
   EXPECT_EQ(take(1, 0, 0), 5);
 }
 
+TEST_F(Faulty, WhatAPeerSentBeforeAnEndThatIsKnownArrivesAlthoughItsConnectionIsCutLater) {
+  Faults faults;
+  faults.events = {{Event::Kind::cut, TimePoint(1ms), 0, 1, 0us}};
+  make(2, faults);
+  send(0, 1, 0, 5);
+  send(0, 1, 1, 6);
+  ranks_[0]->close();
+  EXPECT_EQ(ranks_[1]->status(0).state, State::closed);
+  clock_.advance(2ms);
+  EXPECT_EQ(ranks_[1]->status(0).state, State::closed);
+  EXPECT_EQ(take(1, 0, 0), 5);
+  EXPECT_EQ(take(1, 0, 1), 6);
+}
+
 }  // namespace
 }  // namespace tutti::faulty

@@ -194,9 +194,10 @@ std::set<ErrorKind> allowed(const Plan& plan, const Happened& happened, int slot
     const bool same_group = step.slot == slot;  // a rank of another colour may be meant
     if (same_group && happened.begun[k])
       kinds.insert(step.what == What::abort ? ErrorKind::peer_lost : ErrorKind::mismatch);
-    // A member that did not get its part has closed it.
-    if (step.what == What::split && step.child == slot && happened.broken[k])
-      kinds.insert(ErrorKind::peer_lost);
+    // A member that did not get its part says why, or is found to have closed it.
+    if (step.what != What::split || step.child != slot || happened.broken[k].empty()) continue;
+    kinds.insert(happened.broken[k].begin(), happened.broken[k].end());
+    kinds.insert(ErrorKind::peer_lost);
   }
   return kinds;
 }

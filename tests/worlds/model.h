@@ -36,8 +36,8 @@ Memory memory_of_recv(const Step& step, int source);
 
 /// Records what has happened in a world beside the faults of its plan, indexed by step.
 struct Happened {
-  std::vector<bool> begun;   // an abort or a mismatch
-  std::vector<bool> broken;  // a split that failed on a rank
+  std::vector<bool> begun;                  // an abort or a mismatch
+  std::vector<std::set<ErrorKind>> broken;  // the errors of a split that failed on some ranks
 };
 
 /// Returns the kinds of errors that calls on the communicator of `rank` in `slot` may end with by

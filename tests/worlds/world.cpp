@@ -425,8 +425,9 @@ void World::advance_split(Player& player, Split& split) {
       fail(player, split.step, "the new communicator has other members");
     player.note(now(), split.step, "has its part");
   } catch (const Error& error) {
-    check_error(player, step.slot, split.made ? whole.failure().set(error) : error, split.step);
-    happened_.broken[split.step] = true;
+    const Error said = split.made ? split.splitting->give_up(whole.failure().set(error)) : error;
+    check_error(player, step.slot, said, split.step);
+    happened_.broken[split.step].insert(said.kind());
     seat.state = Seat::State::absent;
   }
   split.over = true;
@@ -559,9 +560,11 @@ void World::finish() {
 
 void World::destroy(Player& player) {
   player.busy.push_back(-1);
-  player.splits.clear();
+  // An exchange that is under way uses the memory of its split until the communicator has ended.
+  std::erase_if(player.splits, [](const auto& split) { return split->exchanged; });
   for (const auto& attempt : player.attempts) attempt->persistent.reset();
   for (auto seat = player.seats.rbegin(); seat != player.seats.rend(); ++seat) seat->comm.reset();
+  player.splits.clear();
   player.busy.pop_back();
 }
 

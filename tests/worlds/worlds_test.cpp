@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ground.h"
 #include "model.h"
 #include "runtime/communicator_impl.h"
+#include "runtime/membership/split.h"
 #include "world.h"
 
 namespace tutti::worlds {
@@ -46,6 +49,53 @@ INSTANTIATE_TEST_SUITE_P(Transports, Worlds,
                                          Share{"shm", 100}, Share{"faulty_shm", 100},
                                          Share{"tcp", 30}, Share{"faulty_tcp", 40}),
                          [](const auto& param) { return std::string(param.param.transport); });
+
+// Worlds that failed once: an end that was told before a cut took what had been sent with it, a
+// split whose member had ended after it had made its part, and a member that gave up its part
+// without a word to those who had joined it.
+TEST(Worlds, SeedsThatHaveFailedDoWhatTheModelSays) {
+  const std::pair<const char*, std::uint64_t> failed[] = {{"faulty-local", 200'000'695},
+                                                          {"faulty-tcp", 100'018'415},
+                                                          {"faulty-shm", 200'011'732},
+                                                          {"faulty-shm", 200'017'124}};
+  for (const auto& [transport, seed] : failed)
+    EXPECT_EQ(run(plan_of(seed, transport)).wrong, "") << transport << ", seed " << seed;
+}
+
+// The receive waited to its deadline, since any rank could still have sent such a message.
+TEST(Worlds, AMemberThatGivesUpItsPartOfASplitTellsThoseWhoHaveJoinedIt) {
+  Plan plan;
+  plan.transport = "local";
+  plan.timeout = std::chrono::seconds(2);
+  Ground ground(plan);
+  std::vector<Communicator> comms;
+  for (CommunicatorParts& parts : ground.base(0))
+    comms.push_back(CommunicatorImpl::make(std::move(parts)));
+  std::deque<Splitting> splits;
+  std::vector<Work> exchanges;
+  for (Communicator& comm : comms) {
+    Splitting& split = splits.emplace_back(CommunicatorImpl::of(comm).parts(), dup_card());
+    exchanges.push_back(CommunicatorImpl::of(comm).call_async(split.exchange()));
+  }
+  for (Work& exchange : exchanges) exchange.wait();
+  for (Splitting& split : splits) {
+    ASSERT_TRUE(split.compare());
+    split.make(ground.clock().now() + plan.timeout);
+  }
+  ASSERT_TRUE(splits[0].joined());
+  Communicator part = CommunicatorImpl::make(splits[0].take_parts(ground.clock().now()));
+  splits[1].give_up(Error(ErrorKind::unavailable, "there was no memory"));
+  int got = 0;
+  const TimePoint begun = ground.clock().now();
+  try {
+    part.recv(std::span(&got, 1), kAnySource, 1);
+    ADD_FAILURE() << "nobody has sent anything";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_NE(std::string(error.what()).find("there was no memory"), std::string::npos);
+  }
+  EXPECT_LT(ground.clock().now() - begun, plan.timeout / 2);
+}
 
 // Every second message of this transport is announced, and its payload takes two calls of
 // RecvChannel::get(). A receive failed with "has closed its communicator without sending it" where

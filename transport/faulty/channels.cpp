@@ -85,7 +85,7 @@ void FaultySend::post(const Header& header) {
 // Returns the oldest message as the wrapped channel shows it, once it is visible.
 std::optional<Message> FaultyRecv::visible() {
   const TimePoint now = link_.now();
-  if (link_.silent(now)) return std::nullopt;
+  if (!link_.arrives(now)) return std::nullopt;
   const std::optional<Message> message = inner_.peek();
   if (!message) return std::nullopt;
   if (!seen_) {
@@ -130,7 +130,7 @@ const std::byte* FaultyRecv::get(const Memory& place) {
   const std::optional<Message> message = visible();
   // A message that has arrived and is not visible yet must not be brought; one that has not arrived
   // may be received at the place.
-  if (!message && (seen_ || link_.silent(link_.now()))) return nullptr;
+  if (!message && (seen_ || !link_.arrives(link_.now()))) return nullptr;
   const std::byte* const data = inner_.get(place);
   if (data == nullptr || !message || !flip_) [[likely]]
     return data;

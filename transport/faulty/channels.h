@@ -23,9 +23,12 @@ class Link {
   /// Returns true once for each event by which a message from the peer has a bit changed.
   bool take_flip(TimePoint now);
 
-  /// The peer's end has become known: what it has sent is there, so nothing is delayed any more.
+  /// The peer's end has become known: what it has sent is there, so nothing is delayed any more,
+  /// nor lost with the connection.
   void stop_delays() noexcept { delays_ = false; }
   bool delays() const noexcept { return delays_; }
+  /// Whether messages can be received now.
+  bool arrives(TimePoint now) const { return !delays_ || !silent(now); }
   Nanoseconds draw_delay() { return draw(faults_.delayed_percent, faults_.longest_delay); }
   Nanoseconds draw_full() { return draw(faults_.full_percent, faults_.longest_full); }
   Nanoseconds draw_age() { return draw(100, faults_.oldest_news); }

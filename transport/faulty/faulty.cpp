@@ -274,7 +274,9 @@ std::vector<int> FaultyTransport::join() {
     const auto at = std::lower_bound(missing.begin(), missing.end(), member);
     if (peer.joined || member == rank_ || (at != missing.end() && *at == member)) continue;
     if (!peer.joined_at) peer.joined_at = now + peer.link->draw_delay();
-    peer.joined = now >= *peer.joined_at && !peer.link->silent(now);
+    // Nothing of a member that has ended is still on its way.
+    const bool arrived = now >= *peer.joined_at || inner_->status(member).gone;
+    peer.joined = arrived && !peer.link->silent(now);
     if (!peer.joined) missing.insert(at, member);
   }
   return missing;
