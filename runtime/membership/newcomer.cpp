@@ -87,14 +87,6 @@ ProcessName parse_process(const std::string& text) {
   return words.fail() ? ProcessName() : process;
 }
 
-/// A call names the group that a newcomer is to join.
-struct CalledTo {
-  std::string name, round;   // of the new communicator, and of the round in which it is made
-  int rank = 0, size = 0;    // in the new communicator
-  int ranks = 0;             // of the communicator that grows
-  std::int64_t to_join = 0;  // in milliseconds
-};
-
 std::string to_text(const CalledTo& place) {
   return fmt::format("{} {} {} {} {} {}", place.name, place.round, place.rank, place.size,
                      place.ranks, place.to_join);
@@ -114,47 +106,7 @@ CalledTo parse(const std::string& text) {
   return place;
 }
 
-/// One coming of a newcomer.
-class Coming {
- public:
-  Coming(const std::shared_ptr<Store>& store, TimePoint deadline)
-      : store_(store), deadline_(deadline), number_(store->add(kNumbers, 1, soon())) {
-    store_->set(key(number_, "process"), to_text(this_process()), soon());
-    store_->add(key(number_, "state"), kWaits, soon());
-  }
-  ~Coming() {
-    if (called_) return;
-    try {
-      store_->add(key(number_, "state"), 1, soon());
-    } catch (const std::exception&) {  // it is called in vain, which the next round mends
-    }
-  }
-  Coming(const Coming&) = delete;
-  Coming& operator=(const Coming&) = delete;
-
-  CalledTo await_call() {
-    try {
-      const std::string text = store_->get(key(number_, "place"), deadline_);
-      called_ = true;
-      return parse(text);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout) throw;
-    }
-    throw Error(ErrorKind::timeout,
-                fmt::format("newcomer {} has waited in vain for the ranks of the job: they take "
-                            "newcomers in when all of them call Communicator::grow(), and have "
-                            "not called this one; let them, or raise TUTTI_STARTUP_TIMEOUT_MS",
-                            number_));
-  }
-
- private:
-  static Store::Deadline soon() { return std::chrono::steady_clock::now() + kStoreGrace; }
-
-  const std::shared_ptr<Store>& store_;
-  const TimePoint deadline_;
-  const std::int64_t number_;
-  bool called_ = false;
-};
+Store::Deadline soon() { return std::chrono::steady_clock::now() + kStoreGrace; }
 
 // Has it decided that a newcomer is called by `own`; returns the call that has been decided.
 // Several communicators may call the same newcomer at once.
@@ -180,12 +132,9 @@ bool any_has_ended(const CommunicatorParts& parts) {
 // communicator, or is null where this process has not joined it.
 bool await_verdict(Round& round, int size, const CommunicatorParts* joined) {
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const TimePoint now = std::chrono::steady_clock::now();
-    std::optional<bool> made = round.verdict(now);
-    if (!made && joined != nullptr && round.all_joined(static_cast<std::size_t>(size), now))
-      made = round.conclude(true, now);
-    else if (!made && (joined == nullptr || now >= round.deadline() || any_has_ended(*joined)))
-      made = round.conclude(false, now);
+    const auto made =
+        newcomers_verdict(round, size, joined != nullptr, std::chrono::steady_clock::now(),
+                          [joined] { return any_has_ended(*joined); });
     if (made) return *made;
     std::this_thread::sleep_for(pause);
   }
@@ -223,6 +172,44 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
 }
 
 }  // namespace
+
+Coming::Coming(const std::shared_ptr<Store>& store)
+    : store_(store), number_(store->add(kNumbers, 1, soon())) {
+  store_->set(key(number_, "process"), to_text(this_process()), soon());
+  store_->add(key(number_, "state"), kWaits, soon());
+}
+
+Coming::~Coming() {
+  if (called_) return;
+  try {
+    store_->add(key(number_, "state"), 1, soon());
+  } catch (const std::exception&) {  // it is called in vain, which the next round mends
+  }
+}
+
+CalledTo Coming::await_call(Store::Deadline deadline) {
+  try {
+    const std::string text = store_->get(key(number_, "place"), deadline);
+    called_ = true;
+    return parse(text);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+  }
+  throw Error(ErrorKind::timeout,
+              fmt::format("newcomer {} has waited in vain for the ranks of the job: they take "
+                          "newcomers in when all of them call Communicator::grow(), and have "
+                          "not called this one; let them, or raise TUTTI_STARTUP_TIMEOUT_MS",
+                          number_));
+}
+
+std::optional<bool> newcomers_verdict(Round& round, int size, bool joined, TimePoint now,
+                                      const std::function<bool()>& any_has_ended) {
+  if (auto known = round.verdict(now)) return known;
+  if (joined && round.all_joined(static_cast<std::size_t>(size), now))
+    return round.conclude(true, now);
+  if (joined && now < round.deadline() && !any_has_ended()) return std::nullopt;
+  return round.conclude(false, now);
+}
 
 std::vector<std::int64_t> Newcomers::waiting(Store& store, Store::Deadline deadline) {
   for (const std::int64_t last = store.add(kNumbers, 0, deadline); seen_ < last;)
@@ -266,8 +253,9 @@ CommunicatorParts join_as_newcomer(const std::shared_ptr<Store>& store, const Co
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a newcomer needs the store of the job; this one is null");
   for (;;) {
-    Coming coming(store, deadline);
-    if (auto parts = join_at(coming.await_call(), store, config, secret)) return *std::move(parts);
+    Coming coming(store);
+    const CalledTo place = coming.await_call(deadline);
+    if (auto parts = join_at(place, store, config, secret)) return *std::move(parts);
   }
 }
 

@@ -172,10 +172,17 @@ Plan plan_of(std::uint64_t seed, std::string_view transport) {
   if ((plan.transport == "stream" || plan.transport == "tcp") && draw.one_in(2))
     plan.message_bytes = 16 << 10;
   draw_steps(draw, plan);
-  plan.shrinks = draw.one_in(4);
-  if (draw.one_in(3)) {
-    plan.dies_in_shrink = draw.below(plan.ranks);
+  plan.renews = draw.one_in(4);
+  const bool dies = draw.one_in(3);
+  if (dies) {
+    plan.dies_in_renewal = draw.below(plan.ranks);
     plan.dies_after_steps = draw.below(8);
+  }
+  if (draw.one_in(2)) {
+    plan.newcomers = 1 + draw.below(3);
+    plan.spare_newcomers = draw.below(2);
+    if (dies && draw.one_in(2))
+      plan.dies_in_renewal = plan.ranks + draw.below(plan.newcomers + plan.spare_newcomers);
   }
   return plan;
 }
@@ -249,15 +256,16 @@ std::string describe(const Step& step) {
 
 std::string describe(const Plan& plan) {
   std::string text = fmt::format(
-      "seed {}, {}{}, {} ranks, {} base communicators, slow rank {}, shrinks {}, rank {} dies "
+      "seed {}, {}{}, {} ranks, {} base communicators, slow rank {}, makes a new communicator {} "
+      "with {} newcomers of {}, rank {} dies "
       "after "
       "{} steps of it\n  noise: {} % delayed up to {} us, {} % full up to {} us, news up to {} us "
       "old\n",
       plan.seed, plan.decorated ? "faulty-" : "", plan.transport, plan.ranks, plan.bases,
-      plan.slow_rank, plan.shrinks, plan.dies_in_shrink, plan.dies_after_steps,
-      plan.faults.delayed_percent, plan.faults.longest_delay.count() / 1000,
-      plan.faults.full_percent, plan.faults.longest_full.count() / 1000,
-      plan.faults.oldest_news.count() / 1000);
+      plan.slow_rank, plan.renews, plan.newcomers, plan.newcomers + plan.spare_newcomers,
+      plan.dies_in_renewal, plan.dies_after_steps, plan.faults.delayed_percent,
+      plan.faults.longest_delay.count() / 1000, plan.faults.full_percent,
+      plan.faults.longest_full.count() / 1000, plan.faults.oldest_news.count() / 1000);
   for (const auto& event : plan.faults.events)
     text += fmt::format("  fault: {}\n", describe(event));
   for (std::size_t k = 0; k < plan.steps.size(); ++k)
@@ -293,10 +301,11 @@ std::vector<Plan> smaller(const Plan& plan) {
     std::erase_if(less.faults.events,
                   [&](const auto& event) { return event.rank >= ranks || event.peer >= ranks; });
     if (less.slow_rank >= ranks) less.slow_rank = -1;
-    if (less.dies_in_shrink >= ranks) less.dies_in_shrink = -1;
+    if (less.dies_in_renewal >= ranks) less.dies_in_renewal = -1;
     plans.push_back(less);
   }
-  if (plan.shrinks) plans.push_back(plan), plans.back().shrinks = false;
+  if (plan.renews) plans.push_back(plan), plans.back().renews = false;
+  if (plan.renews && plan.newcomers > 0) plans.push_back(plan), plans.back().newcomers = 0;
   if (plan.slow_rank >= 0) plans.push_back(plan), plans.back().slow_rank = -1;
   for (std::size_t k = 0; k < plan.faults.events.size(); ++k) {
     plans.push_back(plan);

@@ -55,9 +55,13 @@ struct Plan {
   Nanoseconds timeout{};
   std::size_t message_bytes = 1024;  // the largest message
   int slow_rank = -1;                // pauses before some of its steps
-  bool shrinks = false;
-  int dies_in_shrink = -1;   // this rank ends while the others shrink
-  int dies_after_steps = 0;  // of its agreement
+  // At the end, the ranks that are left may make a new communicator: without newcomers they shrink.
+  bool renews = false;
+  int newcomers = 0;        // by how many they grow
+  int spare_newcomers = 0;  // these come in vain
+  // This rank ends meanwhile, after so many steps of its agreement; from `ranks` on a newcomer.
+  int dies_in_renewal = -1;
+  int dies_after_steps = 0;
 };
 
 /// Returns the plan of a seed. "faulty-local" and "faulty-stream" are those transports decorated.
