@@ -145,6 +145,43 @@ TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASibling) {
       seeds_over(GetParam(), 300));
 }
 
+// As above, but the peer calls late, so that nothing has arrived when the background thread looks
+// for the last time before it sleeps.
+TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASiblingBeforeItsPeerCalls) {
+  explore(
+      [](Scheduler& scheduler) {
+        std::vector<Member> first = make_members(scheduler, 2, GetParam());
+        std::vector<Member> second = duplicates(scheduler, first);
+        const auto queued = std::make_shared<Event>(), ended = std::make_shared<Event>();
+        std::array<int, 2> sums{1, 1};
+        int received = 0;
+        const auto early = [&] {
+          const auto arrived = std::make_shared<Event>();
+          first[0]->recv_async(&received, 1, DataType::int32, 1, 0).then([arrived](const Error*) {
+            arrived->happen();
+          });
+          dawdle(scheduler);
+          second[0]->all_reduce_async(std::span(&sums[0], 1)).then([ended](const Error*) {
+            ended->happen();
+          });
+          queued->happen();
+          ended->wait();
+          arrived->wait();
+        };
+        const auto late = [&] {
+          queued->wait();
+          dawdle(scheduler);
+          second[1]->all_reduce(std::span(&sums[1], 1));
+          ended->wait();
+          const int sent = 5;
+          first[1]->send(&sent, 1, DataType::int32, 0, 0);
+        };
+        together({early, late});
+        scheduler.check(sums == std::array{2, 2} && received == 5, "a result is wrong");
+      },
+      seeds_over(GetParam(), 300));
+}
+
 TEST_P(Communicators, AreWokenByATransferThatIsQueuedWhileTheBackgroundThreadFallsAsleep) {
   explore(
       [](Scheduler& scheduler) {
@@ -270,6 +307,41 @@ TEST_P(Communicators, AreDestroyedWhenTheirGroupHasEndedInAnotherThread) {
           Work another = second[rank]->all_reduce_async(std::span(&sums[2], 1));
           together({[&] {
                       whole.wait();
+                      first[rank].reset();
+                    },
+                    [&] { another.wait(); }});
+          scheduler.check(sums == std::array{2, 4, 6}, "a sum is wrong");
+        };
+        together({[&] { use(0); }, [&] { use(1); }});
+      },
+      seeds_over(GetParam(), 150));
+}
+
+// The thread that destroys the communicator sleeps until the callback of its group has returned,
+// and is woken by the last steps of the thread that ran it.
+TEST_P(Communicators, AreDestroyedWhenTheirGroupEndsItsCallbackInAnotherThread) {
+  explore(
+      [](Scheduler& scheduler) {
+        std::vector<Member> first = make_members(scheduler, 2, GetParam());
+        std::vector<Member> second = duplicates(scheduler, first);
+        const auto use = [&](std::size_t rank) {
+          std::array<int, 3> sums{1, 2, 3};
+          const auto ending = std::make_shared<Event>();
+          {
+            Group group;
+            CallOptions in_group;
+            in_group.group = &group;
+            first[rank]->all_reduce(std::span(&sums[0], 1), Op::sum, in_group);
+            second[rank]->all_reduce(std::span(&sums[1], 1), Op::sum, in_group);
+            group.end_async().then([&, ending](const Error*) {
+              ending->happen();
+              dawdle(scheduler);
+              dawdle(scheduler);
+            });
+          }
+          Work another = second[rank]->all_reduce_async(std::span(&sums[2], 1));
+          together({[&] {
+                      ending->wait();
                       first[rank].reset();
                     },
                     [&] { another.wait(); }});
