@@ -41,6 +41,12 @@ std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& member
   return made;
 }
 
+// Has the background threads get to know the communicators.
+void call_asynchronously(Scheduler& scheduler, std::vector<Member>& members) {
+  const Scheduler::Calm calm(scheduler);
+  on_each(members, [&](Communicator& each) { each.barrier_async().wait(); });
+}
+
 // Lets the background threads come close to their sleep, before which they yield fifty times.
 void dawdle(Scheduler& scheduler) {
   for (std::size_t left = 40 + scheduler.draw(40); left > 0; --left) sync::yield();
@@ -115,6 +121,7 @@ TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASibling) {
       [](Scheduler& scheduler) {
         std::vector<Member> first = make_members(scheduler, 2, GetParam());
         std::vector<Member> second = duplicates(scheduler, first);
+        call_asynchronously(scheduler, second);
         on_each(first, [&](Communicator& each) {
           const int peer = 1 - each.rank();
           int received = 0;
@@ -145,13 +152,14 @@ TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASibling) {
       seeds_over(GetParam(), 300));
 }
 
-// As above, but the peer calls late, so that nothing has arrived when the background thread looks
-// for the last time before it sleeps.
+// As above, but the background thread knows both communicators by an earlier call, and the peer
+// calls late, so that nothing has arrived when the thread looks for the last time before it sleeps.
 TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASiblingBeforeItsPeerCalls) {
   explore(
       [](Scheduler& scheduler) {
         std::vector<Member> first = make_members(scheduler, 2, GetParam());
         std::vector<Member> second = duplicates(scheduler, first);
+        call_asynchronously(scheduler, second);
         const auto queued = std::make_shared<Event>(), ended = std::make_shared<Event>();
         std::array<int, 2> sums{1, 1};
         int received = 0;
