@@ -172,5 +172,22 @@ TEST_F(AvailableMemory, ReadsVersionOneAtThePathOfTheContainerOrAtItsMount) {
   EXPECT_EQ(available_memory(root_), 4000u * 1024);
 }
 
+TEST_F(AvailableMemory, IsNotLookedAtForEachRingOfAStart) {
+  constexpr std::size_t kLeft = 4000u * 1024;
+  using namespace std::chrono_literals;
+  Allowance allowance(root_);
+  const TimePoint start{};
+  EXPECT_EQ(allowance.refuse(kLeft + 1, start), kLeft);
+  EXPECT_EQ(allowance.refuse(1000, start), std::nullopt);
+  write("/proc/meminfo", "MemAvailable: 2 kB\n");
+  EXPECT_EQ(allowance.refuse(kLeft / 1024 - 1000, start + 99ms), std::nullopt)
+      << "a 1024th was granted with the first";
+  EXPECT_EQ(allowance.refuse(2049, start + 99ms), 2048u) << "it is used up";
+  EXPECT_EQ(allowance.refuse(2000, start + 99ms), std::nullopt);
+  EXPECT_EQ(allowance.refuse(1, start + 199ms), std::nullopt);
+  write("/proc/meminfo", "MemAvailable: 1 kB\n");
+  EXPECT_EQ(allowance.refuse(1025, start + 200ms), 1024u);
+}
+
 }  // namespace
 }  // namespace tutti::shm

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kPatience = 10s;
+constexpr auto kPatience = 3s;
 
 std::string listed(const Regrouped& all) {
   std::string text;

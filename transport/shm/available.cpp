@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -98,6 +100,20 @@ std::size_t available_memory(const std::string& root) {
       left = std::min(left, left_along(root, path, kVersion1));
   }
   return left;
+}
+
+std::optional<std::size_t> Allowance::refuse(std::size_t bytes, TimePoint now) {
+  constexpr std::chrono::milliseconds kLasts{100};
+  constexpr std::size_t kPart = 1024;
+  const std::lock_guard lock(mutex_);
+  if (now >= until_ || bytes > granted_) {
+    const std::size_t available = available_memory(root_);
+    if (bytes > available) return available;
+    until_ = now + kLasts;
+    granted_ = std::max(bytes, available / kPart);
+  }
+  granted_ -= bytes;
+  return std::nullopt;
 }
 
 }  // namespace tutti::shm

@@ -2,7 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/sync.h"
 
 namespace tutti::shm {
 
@@ -13,5 +18,23 @@ namespace tutti::shm {
 /// It is called before memory is reserved, because fallocate(2) does not refuse: it takes page
 /// after page until the kernel kills a process. `root` is a prefix of /proc and /sys, for tests.
 std::size_t available_memory(const std::string& root = "");
+
+/// Grants memory while there is some. A look at what is available reads some ten files, and a start
+/// of hundreds of ranks asks as often as there are ranks, so a look also grants what is asked for
+/// in the next 100 ms, up to a 1024th of what is available: together a thousand processes that look
+/// at the same time get no more than there is. Thread-safe.
+class Allowance {
+ public:
+  explicit Allowance(std::string root = "") : root_(std::move(root)) {}
+
+  /// Returns none where `bytes` are granted, and else how many are available.
+  std::optional<std::size_t> refuse(std::size_t bytes, TimePoint now);
+
+ private:
+  const std::string root_;
+  sync::Mutex mutex_;
+  std::size_t granted_ = 0;  // for what is asked for before until_; guarded by mutex_, as until_ is
+  TimePoint until_{};
+};
 
 }  // namespace tutti::shm

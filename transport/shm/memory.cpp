@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include <tutti/error.hpp>
@@ -54,12 +55,12 @@ void check_limits(std::size_t bytes, const std::string& what) {
     refuse(bytes, what,
            fmt::format("files are limited to {} bytes (and so is this memory); raise ulimit -f",
                        file.rlim_cur));
-  const std::size_t available = available_memory();
-  if (bytes > available)
+  static Allowance allowance;
+  if (const auto available = allowance.refuse(bytes, std::chrono::steady_clock::now()))
     refuse(bytes, what,
            fmt::format("only {} bytes of memory are left to this process; {}, or raise its memory "
                        "limit",
-                       available, kUseLess));
+                       *available, kUseLess));
 }
 
 Fd make_file(std::size_t bytes, const std::string& what) {
