@@ -1,8 +1,12 @@
 #include "runtime/calling.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include <tutti/error.hpp>
+
+#include "common/sync.h"
 
 namespace tutti {
 
@@ -20,8 +24,24 @@ void Calling::refuse_second_thread(CommunicatorImpl& communicator, std::string_v
 }
 
 void CommunicatorImpl::begin_destruction() {
-  if (parts_.runtime->in_own_process())
-    static_cast<void>(Calling::mark(*this, "destroy", Calling::Of::failed));
+  if (!parts_.runtime->in_own_process()) return;
+  if (!Calling::mark(*this, "destroy", Calling::Of::failed))
+    throw Error(ErrorKind::usage,
+                "destroy: a call of this communicator is under way, and this callback runs in it "
+                "or beside it: destroy the communicator when that call has ended");
+  // destroy() waits for the end of calls, and this is none.
+  if (queue_.in_callback()) Calling::unmark(*this);
+}
+
+void CommunicatorImpl::destroy_apart(CommunicatorImpl* dying) {
+  Runtime& runtime = *dying->parts_.runtime;
+  runtime.run_apart([dying, &runtime] {
+    while (dying->calling_.load(std::memory_order_acquire)) {
+      if (!runtime.has_thread()) return destroy_apart(dying);  // the call is below on this stack
+      sync::sleep_for(std::chrono::microseconds(100));
+    }
+    delete dying;
+  });
 }
 
 }  // namespace tutti

@@ -40,7 +40,8 @@ class Calling {
     return true;
   }
   static void unmark(CommunicatorImpl& communicator) noexcept {
-    communicator.calling_.store(false, std::memory_order_relaxed);
+    communicator.calling_.store(false,
+                                std::memory_order_release);  // it may be destroyed after that
   }
 
  private:

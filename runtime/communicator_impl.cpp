@@ -42,7 +42,7 @@ void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) n
   if (!communicator->queue_.in_callback() && !runtime.in_background()) return;
   CommunicatorImpl* const dying = communicator.release();
   try {
-    runtime.run_apart([dying] { delete dying; });
+    destroy_apart(dying);
   } catch (const std::system_error& error) {
     // A communicator that is kept is better than an endless wait.
     runtime.log().write(LogLevel::warn,

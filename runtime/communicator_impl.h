@@ -40,10 +40,10 @@ class CommunicatorImpl final {
 
   static Communicator make(CommunicatorParts parts);
   static CommunicatorImpl& of(Communicator& communicator) noexcept { return *communicator.impl_; }
-  /// Destroys it at once, or, when called in a callback, in another thread, since the destructor
-  /// waits for callbacks.
+  /// Destroys it at once, or, when called in a callback, in another thread once no call is under
+  /// way, since the destructor waits for callbacks.
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
-  /// Refuses calls from now on; destroy() comes next. Throws `usage` if a thread is in a call.
+  /// Comes before destroy(): refuses calls from now on. Throws `usage` if a call is under way.
   void begin_destruction();
 
   const CommunicatorParts& parts() const noexcept { return parts_; }
@@ -113,6 +113,7 @@ class CommunicatorImpl final {
  private:
   friend class Calling;
 
+  static void destroy_apart(CommunicatorImpl* dying);
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call);
   OperationRef operation_of(const Call& call, const Plan& plan);

@@ -31,7 +31,15 @@ Communicator CommunicatorImpl::await_regrouped(const Regrouping::Lost& lost) {
         return made.has_value();
       },
       [this] { return membership_.next_step(); });
-  return make(std::move(*made));
+  // The others have the new communicator, so that a failure here is final: see Membership::begin().
+  try {
+    return make(std::move(*made));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {}: no memory for the new communicator, which the others have "
+                            "made: end this process",
+                            parts_.rank));
+  }
 }
 
 Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const Demands& demands) {
@@ -88,9 +96,18 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
   const Calling calling(*this, "split");
   Splitting splitting(parts_, card);
   call_inside(splitting.exchange());
-  if (!splitting.compare()) return std::nullopt;
   // From here on, the other members wait for this rank, and an error here is told to them as the
-  // error of this communicator, as that of any other call.
+  // error of this communicator, as that of any other call; a mismatch is found by all of them.
+  const auto no_memory = [&]() -> const Error& {
+    return splitting.give_up(
+        failure_.set(Error(ErrorKind::unavailable,
+                           fmt::format("rank {}: no memory for a new communicator", parts_.rank))));
+  };
+  try {
+    if (!splitting.compare()) return std::nullopt;
+  } catch (const std::bad_alloc&) {
+    throw no_memory();
+  }
   try {
     const Runtime& runtime = *parts_.runtime;
     splitting.make(runtime.clock().now() + runtime.config().startup_timeout);
@@ -105,9 +122,7 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
   } catch (const Error& error) {
     throw splitting.give_up(failure_.set(error));
   } catch (const std::bad_alloc&) {
-    throw splitting.give_up(
-        failure_.set(Error(ErrorKind::unavailable,
-                           fmt::format("rank {}: no memory for a new communicator", parts_.rank))));
+    throw no_memory();
   }
 }
 

@@ -55,9 +55,9 @@ JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int si
 JoiningStore::~JoiningStore() {
   if (stays_) return;
   const Interruptible to_its_end(nullptr);
-  for (const std::string& key : {losses_, lost_}) {
+  for (const std::string* const key : {&losses_, &lost_}) {
     try {
-      store_.set_when_gone(key, {}, soon());
+      store_.set_when_gone(*key, {}, soon());
     } catch (const std::exception&) {  // The store is gone, or slow. All who waited have gone on.
     }
   }

@@ -77,7 +77,17 @@ void Membership::begin(std::unique_ptr<Regrouping>& what, std::string_view call,
     what = std::make_unique<Regrouping>(parts_.store, fmt::format("{}/{}", parts_.name, call),
                                         parts_.rank, parts_.size, std::string(call));
   under_way_ = what.get();
-  what->begin(now, patience, demands);
+  // The others may be using the last new communicator while a program of this rank has lost it, by
+  // an error or an interrupt: this rank alone must not become a second group.
+  Demands all = demands;
+  const auto stays = [&](int rank) {
+    return !std::binary_search(demands.without.begin(), demands.without.end(), rank);
+  };
+  const auto least =
+      static_cast<int>(std::count_if(last_members_.begin(), last_members_.end(), stays));
+  all.again = least > demands.least;
+  all.least = std::max(demands.least, least);
+  what->begin(now, patience, all);
 }
 
 void Membership::begin_shrink(TimePoint now, std::chrono::milliseconds patience,
@@ -93,6 +103,7 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
   const auto join = [this](const Regrouped& members, std::shared_ptr<WatchedStore> store,
                            TimePoint deadline) {
     made_.reset();
+    joining_ = members.members;
     made_ = join_regrouped(parts_, members, std::move(store), deadline);
   };
   assert(under_way_ != nullptr);
@@ -107,7 +118,8 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
     made_.reset();
     throw;
   }
-  assert(made_ && made_->transport != nullptr);
+  assert(made_ && made_->transport != nullptr && !joining_.empty());
+  last_members_ = std::move(joining_);
   return std::exchange(made_, std::nullopt);
 }
 

@@ -56,6 +56,8 @@ class Membership {
   std::unique_ptr<Agreeing> agreeing_;
   Regrouping* under_way_ = nullptr;  // one of these two
   std::optional<CommunicatorParts> made_;
+  // The ranks of this communicator that joined what is being made, and those of the last new one.
+  std::vector<int> joining_, last_members_;
 };
 
 }  // namespace tutti

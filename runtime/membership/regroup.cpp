@@ -243,6 +243,13 @@ void Regrouping::too_few(const Regrouped& all) const {
                     : absent.size() == 1 ? ", not rank "
                                          : ", not the ranks ",
                     list(absent), all.newcomers.size(), demands_.newcomers));
+  if (demands_.again)
+    throw Error(ErrorKind::timeout,
+                fmt::format("rank {} of {}: a new communicator has been made of this one before; "
+                            "all {} of its ranks would have to call shrink() of this one again, "
+                            "and within the patience only these did: {}. Use the new one, or end "
+                            "this process if it is lost",
+                            rank_, size_, demands_.least, list(all.members)));
   throw Error(ErrorKind::timeout,
               fmt::format("rank {} of {}: only the ranks {} are left and called shrink() within "
                           "the patience, fewer than one of them demands (this rank demands {}), so "

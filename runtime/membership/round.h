@@ -36,6 +36,8 @@ struct Demands {
   int newcomers = 0;  ///< The exact number of newcomers.
   /// These ranks of the old communicator do not go on, even if they come. In ascending order.
   std::vector<int> without = {};
+  /// `least` is what it is because these ranks have made a new communicator of this one before.
+  bool again = false;
 };
 
 /// The keys of one round. Throws what the store throws, and `corrupt` where it holds something

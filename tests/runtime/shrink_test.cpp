@@ -154,6 +154,29 @@ TEST_F(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn)
   });
 }
 
+// A rank that has lost what shrink() gave it, by an interrupt of Python or for want of memory,
+// became a second group beside the others.
+TEST_F(Shrink, OnceItHasMadeACommunicatorNeedsAllOfItsRanksAgain) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3);
+      expect(who(*std::make_unique<Communicator>(comm.shrink()), rank).size() == 3, "all");
+      Communicator next = comm.shrink();
+      expect(who(next, rank) == std::vector<int>{0, 1, 2}, "all again");
+      if (rank == 1) {
+        { const Communicator lost = std::move(next); }
+        const std::string why = outcome_of([&] { comm.shrink(milliseconds(300)); });
+        expect(why.find("a new communicator has been made of this one") != why.npos, why.c_str());
+        return;
+      }
+      sum_until_it_fails(next);
+      next = next.shrink();
+      expect(who(next, rank) == std::vector<int>{0, 2}, "who is left");
+    });
+    for (const int rank : {0, 1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  });
+}
+
 // Forwards to another store, and sends the rank a signal when it begins to join the new
 // communicator.
 class EndsInTheJoin final : public Store {

@@ -139,6 +139,31 @@ TEST_P(Works, ACallbackMayDestroyItsCommunicatorAndOthers) {
     });
 }
 
+// The call used memory of the communicator that was gone.
+TEST(WorksInTheBackground, ACommunicatorThatACallbackDestroysBesideABlockingCallEndsAfterThatCall) {
+  const Call barrier{{Collective::barrier}, nullptr, nullptr, {}, {}};
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Communicator> ranks = Communicator::in_process(2, quick_config());
+    std::optional<Communicator> dying = std::move(ranks[0]);
+    CommunicatorImpl& impl = CommunicatorImpl::of(*dying);
+    std::atomic<bool> destroyed = false;
+    impl.call_async(barrier).then([&](const Error*) {
+      // Until the thread is in its call, a callback could destroy the communicator before that.
+      for (std::string why; why.find("a call of this communicator is under way") == why.npos;)
+        why = outcome_of([&] { impl.begin_destruction(); });
+      dying.reset();
+      destroyed = true;
+    });
+    std::thread peer([&] {
+      ranks[1].barrier();
+      while (!destroyed) std::this_thread::yield();
+      ranks[1].barrier();
+    });
+    impl.call(barrier);
+    peer.join();
+  }
+}
+
 // The last call of the group ends in the other communicator, whose thread runs the callback.
 TEST_P(Works, ACallbackOfAGroupMayDestroyAnyCommunicatorOfIt) {
   on_two_ranks([](Communicator& comm) {
