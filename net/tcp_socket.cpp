@@ -129,6 +129,16 @@ std::string why_refused(int error) {
   }
 }
 
+// A port is given where rank 0 serves the others, and is 0 where any rank is to be reached.
+std::string why_not_listening(const SocketAddress& where, int error) {
+  if (error == EADDRINUSE)
+    return "the port is in use, by another job or another program; choose another port";
+  if (error == EMFILE) return "too many open files; raise the limit (ulimit -n)";
+  const std::string why = std::strerror(error);
+  return where.port == 0 ? why
+                         : why + "; see whether MASTER_ADDR names the machine on which rank 0 runs";
+}
+
 }  // namespace
 
 SocketAddress TcpPlace::socket_address() const {
@@ -159,13 +169,8 @@ Fd listen_tcp(const SocketAddress& where) {
     if (error == EADDRINUSE) break;
   }
   throw Error(ErrorKind::unavailable,
-              error == EADDRINUSE
-                  ? fmt::format("rank 0 cannot listen at {}: the port is in use, by another job or "
-                                "another program; choose another port",
-                                to_text(where))
-                  : fmt::format("rank 0 cannot listen at {}: {}; see whether MASTER_ADDR names "
-                                "the machine on which rank 0 runs",
-                                to_text(where), std::strerror(error)));
+              fmt::format("{} cannot listen at {}: {}", where.port == 0 ? "this rank" : "rank 0",
+                          to_text(where), why_not_listening(where, error)));
 }
 
 int port_of(const Fd& listener) {

@@ -1,0 +1,40 @@
+// Tests of what is said where a port cannot be opened.
+#include "net/tcp_socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <tutti/error.hpp>
+
+#include "tests/common/errors.h"
+
+namespace tutti::net {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ListenTcp, WithoutDescriptorsNamesTheirLimitAndNoOtherRank) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string why = message_of(ErrorKind::unavailable, [] { listen_tcp({"", 0}); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(why, AllOf(HasSubstr("this rank cannot listen"), HasSubstr("ulimit -n"),
+                         Not(HasSubstr("MASTER_ADDR"))));
+}
+
+TEST(ListenTcp, AtAnAddressOfAnotherMachineNamesMasterAddr) {
+  EXPECT_THAT(
+      message_of(ErrorKind::unavailable,
+                 [] {
+                   listen_tcp({"192.0.2.1", 29'500});
+                 }),
+      AllOf(HasSubstr("rank 0 cannot listen at 192.0.2.1:29500"), HasSubstr("MASTER_ADDR")));
+}
+
+}  // namespace
+}  // namespace tutti::net
