@@ -106,7 +106,7 @@ CalledTo parse(const std::string& text) {
   return place;
 }
 
-Store::Deadline soon() { return std::chrono::steady_clock::now() + kStoreGrace; }
+Store::Deadline store_grace() { return std::chrono::steady_clock::now() + kStoreGrace; }
 
 // Has it decided that a newcomer is called by `own`; returns the call that has been decided.
 // Several communicators may call the same newcomer at once.
@@ -174,15 +174,15 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
 }  // namespace
 
 Coming::Coming(const std::shared_ptr<Store>& store)
-    : store_(store), number_(store->add(kNumbers, 1, soon())) {
-  store_->set(key(number_, "process"), to_text(this_process()), soon());
-  store_->add(key(number_, "state"), kWaits, soon());
+    : store_(store), number_(store->add(kNumbers, 1, store_grace())) {
+  store_->set(key(number_, "process"), to_text(this_process()), store_grace());
+  store_->add(key(number_, "state"), kWaits, store_grace());
 }
 
 Coming::~Coming() {
   if (called_) return;
   try {
-    store_->add(key(number_, "state"), 1, soon());
+    store_->add(key(number_, "state"), 1, store_grace());
   } catch (const std::exception&) {  // it is called in vain, which the next round mends
   }
 }

@@ -52,7 +52,7 @@ class Hostile {
     context_.size = 2;
     context_.data_bytes = kDataBytes;
     context_.max_message_bytes = kMostMessage;
-    peer_.emplace(context_, 1, std::move(link), epoll_, own_);
+    peer_.emplace(context_, 1, std::move(link), epoll_, own_, allowance_);
     const Subset subset{{0, 1}, 0, {7, 7}, kDataBytes, kMostMessage, nullptr};
     peer_->add_group(7, subset, status_page_.fd, own_);
     SendChannel& channel = peer_->sender(0, 1);  // what answers may claim to answer
@@ -130,6 +130,7 @@ class Hostile {
   const shm::Memory ring_ =
       shm::make_memory(RingMemory::bytes(kDataBytes), shm::Access::write, "a ring");
   Fd theirs_;
+  shm::Allowance allowance_;
   std::optional<shm::Peer> peer_;
 };
 

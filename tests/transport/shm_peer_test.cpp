@@ -34,7 +34,7 @@ class ShmPeer : public testing::Test {
     link.socket.reset(ends[0]);
     link.status_page.reset(dup(status_page_.fd.get()));
     context_.size = 2;
-    peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
+    peer_.emplace(context_, 1, std::move(link), epoll_, lent_, allowance_);
   }
 
   // The fields are those of Peer::HandOver.
@@ -85,6 +85,7 @@ class ShmPeer : public testing::Test {
   Fd theirs_;
   Memory status_page_;
   Segments lent_;
+  Allowance allowance_;
   std::optional<Peer> peer_;
 };
 

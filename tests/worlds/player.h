@@ -41,6 +41,18 @@ struct Seat {
   int rank = 0;              // in the communicator
 };
 
+/// Returns the step as this rank makes it: of calls that do not match, one rank's has another count
+/// or another operation.
+inline Step own_call(Step step, const Seat& seat) {
+  const int chosen = static_cast<int>(step.salt % seat.members.size());
+  if (step.what != What::mismatch || seat.rank != chosen) return step;
+  if (step.salt >> 32 & 1)
+    --step.count;
+  else
+    step.op = step.op == Op::sum ? Op::max : Op::sum;
+  return step;
+}
+
 /// A split that this rank has begun and not ended.
 struct Split {
   std::size_t step = 0;

@@ -212,18 +212,6 @@ void World::launch(Player& player, Attempt& attempt, Form form, const std::funct
   });
 }
 
-// Returns the step as this rank makes it: of calls that do not match, one rank's has another count
-// or another operation.
-Step own_call(Step step, const Seat& seat) {
-  const int chosen = static_cast<int>(step.salt % seat.members.size());
-  if (step.what != What::mismatch || seat.rank != chosen) return step;
-  if (step.salt >> 32 & 1)
-    --step.count;
-  else
-    step.op = step.op == Op::sum ? Op::max : Op::sum;
-  return step;
-}
-
 void World::call(Player& player, Seat& seat, std::size_t number) {
   const Step& step = plan_.steps[number];
   const Step own = own_call(step, seat);
@@ -382,12 +370,11 @@ void World::begin_split(Player& player, Seat& seat, std::size_t number) {
       step.colors == 1 ? dup_card()
                        : split_card(color_of(step, player.number), key_of(step, player.number));
   player.note(now(), number, "splits");
-  const auto failed = [&](const Error& error) { split.error = error; };
   try {
     split.splitting = std::make_unique<Splitting>(comm.parts(), card);
     split.work = comm.call_async(split.splitting->exchange());
   } catch (const Error& error) {
-    failed(error);
+    split.error = error;
     split.exchanged = true;
     return;
   }
@@ -508,8 +495,7 @@ bool World::all_over() {
 }
 
 Outcome World::run() {
-  // Where one of many ranks waits for its deadline, the clock is seldom read: after so many turns it
-  // advances by itself.
+  // Where one rank of many waits for a deadline, the clock is seldom read: later it advances here.
   constexpr int kLongTurns = 2'000'000, kMostTurns = 3'000'000;
   const auto players = static_cast<std::uint64_t>(plan_.ranks);
   bool over = false;

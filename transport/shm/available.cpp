@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <fstream>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -105,7 +104,6 @@ std::size_t available_memory(const std::string& root) {
 std::optional<std::size_t> Allowance::refuse(std::size_t bytes, TimePoint now) {
   constexpr std::chrono::milliseconds kLasts{100};
   constexpr std::size_t kPart = 1024;
-  const std::lock_guard lock(mutex_);
   if (now >= until_ || bytes > granted_) {
     const std::size_t available = available_memory(root_);
     if (bytes > available) return available;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/sync.h"
 
 namespace tutti::shm {
 
@@ -22,7 +21,7 @@ std::size_t available_memory(const std::string& root = "");
 /// Grants memory while there is some. A look at what is available reads some ten files, and a start
 /// of hundreds of ranks asks as often as there are ranks, so a look also grants what is asked for
 /// in the next 100 ms, up to a 1024th of what is available: together a thousand processes that look
-/// at the same time get no more than there is. Thread-safe.
+/// at the same time get no more than there is. For one thread at a time.
 class Allowance {
  public:
   explicit Allowance(std::string root = "") : root_(std::move(root)) {}
@@ -32,8 +31,7 @@ class Allowance {
 
  private:
   const std::string root_;
-  sync::Mutex mutex_;
-  std::size_t granted_ = 0;  // for what is asked for before until_; guarded by mutex_, as until_ is
+  std::size_t granted_ = 0;  // for what is asked for before until_
   TimePoint until_{};
 };
 

@@ -38,7 +38,7 @@ void Endpoint::add_peer(const TransportContext& context, int rank, Link link,
   assert(rank >= 0 && rank < context.size && rank != context.rank && !has(rank));
   const std::lock_guard lock(mutex_);
   peers_[static_cast<std::size_t>(rank)] =
-      std::make_unique<Peer>(context, rank, std::move(link), epoll_, segments);
+      std::make_unique<Peer>(context, rank, std::move(link), epoll_, segments, allowance_);
 }
 
 void Endpoint::progress() {

@@ -43,6 +43,7 @@ class Endpoint {
  private:
   const Fd epoll_;
   mutable sync::Mutex mutex_;
+  Allowance allowance_;  // guarded by mutex_
   // A descriptor that is closed while packets are received, so that theirs have room where the
   // process has none for more. Guarded by mutex_.
   Fd spare_;

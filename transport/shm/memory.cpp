@@ -48,14 +48,13 @@ std::string reason_of(int error) {
 
 // Checks the limits at which the kernel would send a signal or kill a process instead of returning
 // an error.
-void check_limits(std::size_t bytes, const std::string& what) {
+void check_limits(std::size_t bytes, const std::string& what, Allowance& allowance) {
   rlimit file{};
   if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY &&
       bytes > file.rlim_cur)
     refuse(bytes, what,
            fmt::format("files are limited to {} bytes (and so is this memory); raise ulimit -f",
                        file.rlim_cur));
-  static Allowance allowance;
   if (const auto available = allowance.refuse(bytes, std::chrono::steady_clock::now()))
     refuse(bytes, what,
            fmt::format("only {} bytes of memory are left to this process; {}, or raise its memory "
@@ -98,8 +97,13 @@ Mapping::~Mapping() {
 }
 
 Memory make_memory(std::size_t bytes, Access peers, const std::string& what) {
+  Allowance once;
+  return make_memory(bytes, peers, what, once);
+}
+
+Memory make_memory(std::size_t bytes, Access peers, const std::string& what, Allowance& allowance) {
   assert(bytes > 0 && !what.empty());
-  check_limits(bytes, what);
+  check_limits(bytes, what, allowance);
   Memory memory;
   memory.fd = make_file(bytes, what);
   reserve(memory.fd, bytes, what);

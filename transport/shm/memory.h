@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/fd.h"
+#include "transport/shm/available.h"
 
 namespace tutti::shm {
 
@@ -47,6 +48,8 @@ struct Memory {
 /// happens later. Throws `unavailable` with the number of bytes, `what` they are for, and what to
 /// do.
 Memory make_memory(std::size_t bytes, Access peers, const std::string& what);
+/// The same for one of many allocations, for which `allowance` grants memory.
+Memory make_memory(std::size_t bytes, Access peers, const std::string& what, Allowance& allowance);
 
 /// Maps memory that a peer has handed over, after checking that make_memory() could have made it
 /// for such access. Throws `corrupt` where it could not, and `unavailable` where it cannot be

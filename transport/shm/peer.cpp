@@ -46,8 +46,8 @@ struct Peer::HandOver {
 };
 
 Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
-           const Segments& segments)
-    : context_(context), rank_(rank), epoll_(epoll), link_(std::move(link)) {
+           const Segments& segments, Allowance& allowance)
+    : context_(context), rank_(rank), epoll_(epoll), allowance_(allowance), link_(std::move(link)) {
   static_assert(sizeof(HandOver) == 32 && offsetof(HandOver, group) == 16 &&
                 offsetof(HandOver, segment) == 24);
   assert(rank != context.rank && link_.socket && link_.status_page);
@@ -144,8 +144,9 @@ SendChannel& Peer::sender(std::uint32_t id, int number) {
   assert(number >= 0 && group.data_bytes > 0);
   if (const auto found = group.senders.find(number); found != group.senders.end())
     return *found->second.channel;
-  Memory memory = make_memory(RingMemory::bytes(group.data_bytes), Access::write,
-                              fmt::format("a ring from rank {} to rank {}", context_.rank, rank_));
+  Memory memory =
+      make_memory(RingMemory::bytes(group.data_bytes), Access::write,
+                  fmt::format("a ring from rank {} to rank {}", context_.rank, rank_), allowance_);
   Sending& sending = group.senders[number];
   sending.memory = std::move(memory.mapping);
   auto* ring = static_cast<RingMemory*>(sending.memory.data());

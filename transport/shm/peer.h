@@ -36,9 +36,10 @@ class Peer {
     return static_cast<std::uint64_t>(rank) * 2 + (source == Source::process ? 1 : 0);
   }
 
-  /// `context` is that of group 0, which exists from the start.
+  /// `context` is that of group 0, which exists from the start. `allowance` grants the memory of
+  /// rings, and outlives this object.
   Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
-       const Segments& segments);
+       const Segments& segments, Allowance& allowance);
 
   /// Adds group `id`, in which this rank shows `status_page`, and takes up what the peer has handed
   /// over for it already. `segments` holds the memory that this rank has registered, and outlives
@@ -123,6 +124,7 @@ class Peer {
   const TransportContext context_;
   const int rank_;
   const Fd& epoll_;
+  Allowance& allowance_;
   Link link_;
   PeerMemory memory_;
   std::string why_lost_;
