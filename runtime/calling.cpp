@@ -25,12 +25,21 @@ void Calling::refuse_second_thread(CommunicatorImpl& communicator, std::string_v
 
 void CommunicatorImpl::begin_destruction() {
   if (!parts_.runtime->in_own_process()) return;
-  if (!Calling::mark(*this, "destroy", Calling::Of::failed))
+  if (!ends_apart()) {
+    static_cast<void>(Calling::mark(*this, "destroy", Calling::Of::failed));
+    return;
+  }
+  // destroy() waits for the end of calls, and this is none, so it leaves no mark.
+  if (calling_.load(std::memory_order_relaxed))
     throw Error(ErrorKind::usage,
                 "destroy: a call of this communicator is under way, and this callback runs in it "
                 "or beside it: destroy the communicator when that call has ended");
-  // destroy() waits for the end of calls, and this is none.
-  if (queue_.in_callback()) Calling::unmark(*this);
+}
+
+// In its own callbacks, for whose end the destructor waits, and in the background thread, which
+// would wait for itself to release the communicator.
+bool CommunicatorImpl::ends_apart() const noexcept {
+  return queue_.in_callback() || parts_.runtime->in_background();
 }
 
 void CommunicatorImpl::destroy_apart(CommunicatorImpl* dying) {

@@ -36,10 +36,8 @@ Communicator CommunicatorImpl::make(CommunicatorParts parts) {
 
 void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept {
   if (communicator == nullptr) return;
-  // The background thread cannot destroy it either, because it would wait for itself to release the
-  // communicator.
   Runtime& runtime = *communicator->parts_.runtime;
-  if (!communicator->queue_.in_callback() && !runtime.in_background()) return;
+  if (!communicator->ends_apart()) return;
   CommunicatorImpl* const dying = communicator.release();
   try {
     destroy_apart(dying);

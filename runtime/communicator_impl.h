@@ -113,6 +113,7 @@ class CommunicatorImpl final {
  private:
   friend class Calling;
 
+  bool ends_apart() const noexcept;
   static void destroy_apart(CommunicatorImpl* dying);
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call);

@@ -1,7 +1,9 @@
 // Tests how communicators of NCCL programs are made, changed and ended, also where something fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -127,7 +129,12 @@ TEST(NcclCommunicators, GrowTakesNewProcessesInWithTheRanksThatTheyName) { grow_
 TEST(NcclCommunicators, GrowTakesNewProcessesInOverTcp) { grow_over("tcp"); }
 
 TEST(NcclCommunicators, RevokeEndsCallsThatWaitAndLetsTheRanksSplit) {
-  in_processes(3, [](ncclComm_t comm, int rank, int) {
+  // The part of rank 1 needs the store of the others, who need nothing of rank 1.
+  auto* const done =
+      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(done, MAP_FAILED);
+  in_processes(3, [done](ncclComm_t comm, int rank, int) {
     int value = 1;
     if (rank != 0) {
       expect_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
@@ -144,7 +151,9 @@ TEST(NcclCommunicators, RevokeEndsCallsThatWaitAndLetsTheRanksSplit) {
     expect_equal(sum(part, rank), rank == 1 ? 1 : 2, "the sum of a part");
     expect_equal(rank_of(part), rank == 0 ? 1 : 0, "the rank in a part");
     CHECK_NCCL(ncclCommDestroy(part));
+    for (++*done; *done < 3;) usleep(1000);
   });
+  munmap(done, sizeof(std::atomic<int>));
 }
 
 TEST(NcclCommunicators, RevokeEndsACallOfAnotherThread) {
