@@ -151,7 +151,7 @@ bool Renewal::over() const {
 std::string Renewal::run() {
   constexpr int kMostTurns = 400'000;
   for (int turn = 0; turn < kMostTurns; ++turn) {
-    ground_.clock().advance(100us);
+    ground_.clock().advance(250us);
     const std::size_t drawn = ground_.draw(survivors_.size() + arrivals_.size());
     if (drawn < survivors_.size())
       step(*survivors_[drawn]);
