@@ -36,8 +36,8 @@ void CommunicatorImpl::begin_destruction() {
                 "or beside it: destroy the communicator when that call has ended");
 }
 
-// In its own callbacks, for whose end the destructor waits, and in the background thread, which
-// would wait for itself to release the communicator.
+// Returns whether another thread has to destroy the communicator. The destructor waits for the end
+// of callbacks, and the background thread would wait for itself to release the communicator.
 bool CommunicatorImpl::ends_apart() const noexcept {
   return queue_.in_callback() || parts_.runtime->in_background();
 }

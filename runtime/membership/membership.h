@@ -56,7 +56,8 @@ class Membership {
   std::unique_ptr<Agreeing> agreeing_;
   Regrouping* under_way_ = nullptr;  // one of these two
   std::optional<CommunicatorParts> made_;
-  // The ranks of this communicator that joined what is being made, and those of the last new one.
+  // joining_ holds the ranks of this communicator that make the new one, and last_members_ those
+  // that have made the last one.
   std::vector<int> joining_, last_members_;
 };
 

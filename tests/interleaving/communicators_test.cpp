@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,10 +42,18 @@ std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& member
   return made;
 }
 
-// Has the background threads get to know the communicators.
+// Registers the communicators with the background threads by a call that has ended.
 void call_asynchronously(Scheduler& scheduler, std::vector<Member>& members) {
   const Scheduler::Calm calm(scheduler);
   on_each(members, [&](Communicator& each) { each.barrier_async().wait(); });
+}
+
+// Begins a sum over each of the two communicators in the group.
+void sum_in_group(Group& group, Communicator& first, Communicator& second, std::span<int> sums) {
+  CallOptions in_group;
+  in_group.group = &group;
+  first.all_reduce(sums.subspan(0, 1), Op::sum, in_group);
+  second.all_reduce(sums.subspan(1, 1), Op::sum, in_group);
 }
 
 // Lets the background threads come close to their sleep, before which they yield fifty times.
@@ -152,8 +161,8 @@ TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASibling) {
       seeds_over(GetParam(), 300));
 }
 
-// As above, but the background thread knows both communicators by an earlier call, and the peer
-// calls late, so that nothing has arrived when the thread looks for the last time before it sleeps.
+// Here the peer calls late, so that nothing has arrived when the background thread looks for the
+// last time before it sleeps.
 TEST_P(Communicators, AreWokenByAnOperationThatIsQueuedBesideOneOfASiblingBeforeItsPeerCalls) {
   explore(
       [](Scheduler& scheduler) {
@@ -278,10 +287,7 @@ TEST_P(Communicators, AreDestroyedByTheCallbackOfTheirGroup) {
           const auto ended = std::make_shared<Event>();
           {
             Group group;
-            CallOptions in_group;
-            in_group.group = &group;
-            first[rank]->all_reduce(std::span(&sums[0], 1), Op::sum, in_group);
-            second[rank]->all_reduce(std::span(&sums[1], 1), Op::sum, in_group);
+            sum_in_group(group, *first[rank], *second[rank], sums);
             group.end_async().then([&, rank, ended](const Error* error) {
               scheduler.check(error == nullptr, "the group failed");
               first[rank].reset();
@@ -307,10 +313,7 @@ TEST_P(Communicators, AreDestroyedWhenTheirGroupHasEndedInAnotherThread) {
         const auto use = [&](std::size_t rank) {
           std::array<int, 3> sums{1, 2, 3};
           Group group;
-          CallOptions in_group;
-          in_group.group = &group;
-          first[rank]->all_reduce(std::span(&sums[0], 1), Op::sum, in_group);
-          second[rank]->all_reduce(std::span(&sums[1], 1), Op::sum, in_group);
+          sum_in_group(group, *first[rank], *second[rank], sums);
           Work whole = group.end_async();
           Work another = second[rank]->all_reduce_async(std::span(&sums[2], 1));
           together({[&] {
@@ -337,10 +340,7 @@ TEST_P(Communicators, AreDestroyedWhenTheirGroupEndsItsCallbackInAnotherThread) 
           const auto ending = std::make_shared<Event>();
           {
             Group group;
-            CallOptions in_group;
-            in_group.group = &group;
-            first[rank]->all_reduce(std::span(&sums[0], 1), Op::sum, in_group);
-            second[rank]->all_reduce(std::span(&sums[1], 1), Op::sum, in_group);
+            sum_in_group(group, *first[rank], *second[rank], sums);
             group.end_async().then([&, ending](const Error*) {
               ending->happen();
               dawdle(scheduler);

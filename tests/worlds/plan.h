@@ -59,7 +59,8 @@ struct Plan {
   bool renews = false;
   int newcomers = 0;        // by how many they grow
   int spare_newcomers = 0;  // these come in vain
-  // This rank ends meanwhile, after so many steps of its agreement; from `ranks` on a newcomer.
+  // This rank ends meanwhile, after so many steps of its agreement. Numbers from `ranks` on are
+  // newcomers.
   int dies_in_renewal = -1;
   int dies_after_steps = 0;
 };

@@ -56,7 +56,7 @@ struct Renewal::Survivor {
   std::optional<Regrouping> agreement;
 };
 
-// A newcomer, which does what join_as_newcomer() does, without waiting.
+// A newcomer does here what join_as_newcomer() does, without waiting.
 struct Renewal::Arrival {
   int number = 0;
   TimePoint next_step{};
@@ -67,7 +67,7 @@ struct Renewal::Arrival {
   std::optional<Round> round;
   std::optional<Error> error;
 
-  // One that nobody has called would wait for ever.
+  // A newcomer that nobody has called would wait for ever.
   bool over() const { return gone || done || error || !place; }
 };
 
@@ -181,7 +181,7 @@ std::string Renewal::check() const {
   }
   if (std::string wrong = check_errors(); !wrong.empty()) return wrong;
   if (agreed == nullptr) {
-    // Those who knew may have ended, so that newcomers alone have it.
+    // The survivors that had joined may have ended, so that only newcomers have the communicator.
     const bool ended = std::any_of(survivors_.begin(), survivors_.end(),
                                    [](const auto& one) { return one->gone && one->joined; });
     for (const auto& one : arrivals_)

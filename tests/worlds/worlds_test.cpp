@@ -50,9 +50,9 @@ INSTANTIATE_TEST_SUITE_P(Transports, Worlds,
                                          Share{"tcp", 30}, Share{"faulty_tcp", 40}),
                          [](const auto& param) { return std::string(param.param.transport); });
 
-// Worlds that failed once: an end that was told before a cut took what had been sent with it, a
-// split whose member had ended after it had made its part, and a member that gave up its part
-// without a word to those who had joined it.
+// These worlds failed once. A cut took what had been sent before an end that was known; a split
+// failed although its member had made its part before it ended; and a member gave up its part
+// without telling those who had joined it.
 TEST(Worlds, SeedsThatHaveFailedDoWhatTheModelSays) {
   const std::pair<const char*, std::uint64_t> failed[] = {{"faulty-local", 200'000'695},
                                                           {"faulty-tcp", 100'018'415},
