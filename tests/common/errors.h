@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <string>
@@ -19,6 +20,18 @@ inline Error error_of(const std::function<void()>& call) {
   }
   ADD_FAILURE() << "no error was thrown";
   return Error(ErrorKind::internal, "none");
+}
+
+/// Returns the error that `call` throws while this process may open nothing. Look at it only once
+/// it has been returned: a sanitizer opens a pipe to do so.
+inline Error error_without_descriptors(const std::function<void()>& call) {
+  rlimit before{};
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  Error error = error_of(call);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  return error;
 }
 
 /// Returns the text of the error that `call` throws. The test fails if the error is of another

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <string>
 
@@ -19,14 +18,10 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(ListenTcp, WithoutDescriptorsNamesTheirLimitAndNoOtherRank) {
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{0, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const std::string why = message_of(ErrorKind::unavailable, [] { listen_tcp({"", 0}); });
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_THAT(why, AllOf(HasSubstr("this rank cannot listen"), HasSubstr("ulimit -n"),
-                         Not(HasSubstr("MASTER_ADDR"))));
+  const Error error = error_without_descriptors([] { listen_tcp({"", 0}); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("this rank cannot listen"), HasSubstr("ulimit -n"),
+                                  Not(HasSubstr("MASTER_ADDR"))));
 }
 
 TEST(ListenTcp, AtAPortInUseSaysSoOfRank0) {

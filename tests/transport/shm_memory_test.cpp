@@ -85,14 +85,10 @@ TEST(ShmMemory, ALimitOnFileSizesIsAnErrorAndNoSignal) {
 }
 
 TEST(ShmMemory, TooManyOpenFilesIsAnErrorThatSaysSo) {
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{0, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const std::string text =
-      message_of(ErrorKind::unavailable, [] { make_memory(kBytes, Access::write, "a test"); });
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(has(text, "ulimit -n")) << text;
+  const Error error =
+      error_without_descriptors([] { make_memory(kBytes, Access::write, "a test"); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_TRUE(has(error.what(), "ulimit -n")) << error.what();
 }
 
 TEST(ShmMemory, WhatIsHandedOverIsCheckedBeforeItIsMapped) {
