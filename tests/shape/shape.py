@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the shape of the tree: who may include whom, how long things are, what is mutable.
+"""Checks the shape of the tree: who may include whom, how long things are, what is mutable, which planted faults apply.
 
 usage: tests/shape/shape.py [--root <folder>] [--objects <archive or object> ...]
 
@@ -102,6 +102,7 @@ class Tree:
     """The files of a source tree by path, and which of them each file includes."""
 
     def __init__(self, root):
+        self.root = root
         folders = [p for p in root.iterdir() if p.is_dir() and p.name != "build" and not p.name.startswith(".")]
         paths = [p for folder in folders for p in folder.rglob("*") if p.is_file()]
         self.files = {}
@@ -335,6 +336,14 @@ def check_readmes(tree):
             yield Finding(folder, 1, "has no README.md that says what lives here")
 
 
+def check_planted_faults(tree):
+    for patch in sorted(tree.root.glob("tests/*/faults/*.patch")):
+        applied = subprocess.run(["git", "apply", "--check", patch], cwd=tree.root, capture_output=True, text=True)
+        if applied.returncode != 0:
+            why = applied.stderr.splitlines()[0].removeprefix("error: ")
+            yield Finding(patch.relative_to(tree.root).as_posix(), 1, f"no longer applies to the tree: {why}")
+
+
 def check_mutable(tree, objects):
     """Finds the variables that can change, in the writable sections of built objects. Names tell ours from others'."""
     foreign = re.compile(r"(std|__gnu_cxx|spdlog|fmt|hwy|testing|nlohmann|CLI)(::|\[)|guard variable for |__tls_guard|DW\.ref\.")
@@ -454,7 +463,7 @@ def main():
         print(f"{row[0]:<44}{row[1]:<52}{row[2]}")
     findings = list(mutable)
     for check in (check_floors, check_transports, check_public, check_cycles, check_lengths, check_readmes, check_unique,
-                  check_figures):
+                  check_planted_faults, check_figures):
         findings += check(tree)
     for finding in sorted(set(findings)):
         print(finding)

@@ -167,6 +167,13 @@ class Shape(unittest.TestCase):
     def test_a_folder_without_readme_is_named(self):
         self.assert_found("ddp:1: has no README.md", {"ddp/bucket.h": "#pragma once\n"})
 
+    def test_a_planted_fault_that_no_longer_applies_is_named(self):
+        patch = ("What is wrong.\nWhere it shows.\n\n--- a/common/text.cpp\n+++ b/common/text.cpp\n@@ -1,2 +1,2 @@\n"
+                 ' #include "common/text.h"\n-int f() { return %d; }\n+int f() { return 7; }\n')
+        planted = "tests/worlds/faults/seven.patch"
+        self.assertEqual(self.check({planted: patch % 1})[0], 0)
+        self.assert_found(f"{planted}:1: no longer applies to the tree: patch failed: common/text.cpp:1", {planted: patch % 2})
+
     def test_mutable_variables_are_named_and_constants_are_not(self):
         source = ("namespace tutti {\n"
                   "int counter = 1;\n"
