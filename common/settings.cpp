@@ -78,6 +78,9 @@ constexpr std::array kKnobs{
     Knob{"tuning_file", TextKnob{&Config::tuning_file, parse_any, "auto, none or a path"}, kOwn,
          "What this machine costs, by which algorithms are chosen; auto: where tutti-perf --tune "
          "keeps it. Rank 0's counts."},
+    Knob{"topology_file", TextKnob{&Config::topology_file, parse_any, "a path"}, kOwn,
+         "NCCL's topology XML of this machine, in place of what is discovered: for the order of "
+         "GPUs in rings, and for tutti-plan."},
     Knob{"accumulate",
          ChoiceKnob<Accumulate>{&Config::accumulate, kAccumulations, "step, f32 or reproducible"},
          kAgree,

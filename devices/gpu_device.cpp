@@ -103,6 +103,14 @@ GpuDevice::GpuDevice(int ordinal, bool wrap)
   cuda::Uuid uuid{};
   cuda::check(*driver_, driver_->device_uuid(&uuid, device_), "a GPU's name");
   uuid_ = text_of(uuid);
+  const auto number = [this](int attribute) {
+    int value = 0;
+    cuda::check(*driver_, driver_->device_attribute(&value, attribute, device_),
+                "a GPU's place on the PCI bus");
+    return value;
+  };
+  bus_ = fmt::format("{:04x}:{:02x}:{:02x}.0", number(cuda::kPciDomain), number(cuda::kPciBus),
+                     number(cuda::kPciDevice));
   cuda::check(*driver_, driver_->retain_context(&context_, device_), "a GPU's context");
   const cuda::Result result = driver_->context_number(context_, &context_number_);
   if (result != cuda::kSuccess) driver_->release_context(device_);

@@ -65,6 +65,8 @@ class GpuDevice {
   std::uint64_t context_number() const noexcept { return context_number_; }
   /// Returns the GPU's name among all GPUs, as text: equal on two ranks that share it.
   const std::string& uuid() const noexcept { return uuid_; }
+  /// Returns its address on the PCI bus as the system writes it, for example "0000:17:00.0".
+  const std::string& bus() const noexcept { return bus_; }
 
   /// Returns the kernel of this name, while the context is current. Throws `internal` if there is
   /// none.
@@ -118,7 +120,7 @@ class GpuDevice {
   cuda::Context context_ = nullptr;
   std::uint64_t context_number_ = 0;
   cuda::Module module_ = nullptr;
-  std::string uuid_;
+  std::string uuid_, bus_;
   int process_ = 0;  // a forked child has no context
   mutable sync::Mutex mutex_;
   // Both are by kind, and guarded by mutex_. unused_ has room for every block, so that giving one

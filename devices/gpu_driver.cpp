@@ -69,6 +69,7 @@ void find_functions_of_kernels(Finder& finder, KernelDriver& driver) {
   finder.find(driver.count_devices, "cuDeviceGetCount");
   finder.find(driver.device, "cuDeviceGet");
   finder.find(driver.device_uuid, "cuDeviceGetUuid");
+  finder.find(driver.device_attribute, "cuDeviceGetAttribute");
   finder.find(driver.context_number, "cuCtxGetId");
   finder.find(driver.load_module, "cuModuleLoadData");
   finder.find(driver.unload_module, "cuModuleUnload");

@@ -28,9 +28,10 @@ using IpcHandle = std::array<std::byte, 64>;  // passed by value, as the driver'
 inline constexpr Result kSuccess = 0;
 inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerManaged = 8,
                      kPointerDevice = 9;
-inline constexpr unsigned kMemoryOfDevice = 2;    // CU_MEMORYTYPE_DEVICE
-inline constexpr unsigned kHostPortable = 1;      // CU_MEMHOSTALLOC_PORTABLE
-inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+inline constexpr int kPciBus = 33, kPciDevice = 34, kPciDomain = 50;  // CU_DEVICE_ATTRIBUTE_PCI_...
+inline constexpr unsigned kMemoryOfDevice = 2;                        // CU_MEMORYTYPE_DEVICE
+inline constexpr unsigned kHostPortable = 1;                          // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kWaitUntilAtLeast = 0;                      // CU_STREAM_WAIT_VALUE_GEQ
 inline constexpr unsigned kHostMapped =
     2;  // CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP
 inline constexpr unsigned kStreamNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
@@ -92,6 +93,7 @@ struct KernelDriver : Driver {
   Result (*count_devices)(int* count) = nullptr;
   Result (*device)(Device*, int ordinal) = nullptr;
   Result (*device_uuid)(Uuid*, Device) = nullptr;
+  Result (*device_attribute)(int* value, int attribute, Device) = nullptr;
   Result (*context_number)(Context, std::uint64_t* number) = nullptr;
   Result (*load_module)(Module*, const void* image) = nullptr;
   Result (*unload_module)(Module) = nullptr;

@@ -6,6 +6,9 @@
 
 #include <array>
 #include <fstream>
+#include <vector>
+
+#include "common/text.h"
 
 namespace tutti {
 
@@ -32,15 +35,16 @@ std::string host_identity() {
 }
 
 std::string to_text(const Location& location) {
-  return fmt::format("{} {}", location.host, to_text(location.cpus));
+  return fmt::format("{} {} {}", location.host, to_text(location.cpus), location.place);
 }
 
 std::optional<Location> parse_location(std::string_view text) {
-  const std::size_t blank = text.find(' ');
-  if (blank == std::string_view::npos) return std::nullopt;
-  auto cpus = parse_cpus(text.substr(blank + 1));
-  if (!cpus) return std::nullopt;
-  return Location{std::string(text.substr(0, blank)), *std::move(cpus)};
+  const std::vector<std::string_view> words = split(text, ' ');
+  if (words.size() != 3) return std::nullopt;
+  auto cpus = parse_cpus(words[1]);
+  const auto place = parse_number<int>(words[2]);
+  if (!cpus || !place || *place < 0) return std::nullopt;
+  return Location{std::string(words[0]), *std::move(cpus), *place};
 }
 
 }  // namespace tutti

@@ -24,6 +24,7 @@ std::string_view machine_of(std::string_view host);
 struct Location {
   std::string host;  ///< host_identity().
   Cpus cpus;         ///< The CPUs on which the process may run.
+  int place = 0;     ///< As PlanRequest::places.
 
   bool operator==(const Location&) const = default;
 };

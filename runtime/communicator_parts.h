@@ -60,6 +60,7 @@ struct CommunicatorParts {
                                    ///< all ranks are on one machine.
   Spread spread = Spread::one_machine;
   std::vector<int> groups = {};  ///< The same as PlanRequest::groups; all ranks agree on it.
+  std::vector<int> places = {};  ///< The same as PlanRequest::places; all ranks agree on it.
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;
   /// The GPU that runs the collectives of this rank; null if the host does. All ranks have one, or
@@ -71,7 +72,9 @@ struct CommunicatorParts {
   std::unique_ptr<Recorder> recorder = nullptr;
 
   /// Returns the fields that are the same in all requests of this rank to algorithms.
-  PlanRequest request() const { return {.rank = rank, .ranks = size, .groups = groups}; }
+  PlanRequest request() const {
+    return {.rank = rank, .ranks = size, .groups = groups, .places = places};
+  }
 
   /// Returns whether the parts are there and fit together.
   bool is_sound() const {
@@ -79,7 +82,7 @@ struct CommunicatorParts {
     return runtime != nullptr && shared != nullptr && transport != nullptr && rank >= 0 &&
            rank < size && message_bytes > 0 && cores >= 1 && shared->ranks >= 1 &&
            (machines.empty() || machines.size() == each) &&
-           (groups.empty() || groups.size() == each);
+           (groups.empty() || groups.size() == each) && (places.empty() || places.size() == each);
   }
 
   /// Wakes the threads of this process that sleep until an operation of this communicator ends.

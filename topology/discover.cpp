@@ -7,6 +7,11 @@
 #include <memory>
 #include <type_traits>
 
+#include <fmt/format.h>
+
+#include "common/text.h"
+#include "topology/first_line.h"
+
 namespace tutti {
 namespace {
 
@@ -125,6 +130,18 @@ Machine plain_machine(const Cpus& cpus) {
   for (const int cpu : cpus) machine.nodes.push_back({NodeKind::core, 1, cpu, 0, 0, {cpu}});
   assert(machine.is_sound() && cores_within(machine, cpus).size() == cpus.size());
   return machine;
+}
+
+std::optional<int> package_of(const Cpus& cpus, const std::string& sys) {
+  if (cpus.empty() || static_cast<long>(cpus.size()) >= sysconf(_SC_NPROCESSORS_ONLN)) return {};
+  std::optional<int> package;
+  for (const int cpu : cpus) {
+    const auto own = parse_number<int>(first_line(
+        fmt::format("{}/devices/system/cpu/cpu{}/topology/physical_package_id", sys, cpu)));
+    if (!own || *own < 0 || (package && *package != *own)) return {};
+    package = own;
+  }
+  return package;
 }
 
 Machine discover() {

@@ -10,7 +10,9 @@
 
 #include "common/text.h"
 #include "topology/first_line.h"
+#include "topology/kfd.h"
 #include "topology/nvml.h"
+#include "topology/pci_bus.h"
 
 namespace tutti {
 namespace {
@@ -24,26 +26,13 @@ std::string_view gpu_maker(const std::string& vendor, const std::string& device_
   return {};
 }
 
-/// Returns the bridges above a device, and the device, from the path of its folder. They begin with
-/// the root of a bus, such as "pci0000:16". Without one the way is unknown, and the result empty.
-std::vector<std::string> way_to(const std::filesystem::path& folder) {
-  std::vector<std::string> way;
-  for (const std::filesystem::path& part : folder) {
-    const std::string name = part.string();
-    const bool is_root = name.starts_with("pci") && name.find(':') != std::string::npos;
-    if (is_root || !way.empty()) way.push_back(name);
-  }
-  return way;
-}
-
 /// Returns the GPUs that the PCI bus shows, in the order of their addresses.
-std::vector<GpuNode> gpus_on_bus(const std::filesystem::path& sys) {
+std::vector<GpuNode> gpus_on_bus(const PciBus& bus) {
   std::vector<GpuNode> gpus;
   std::error_code failed;
-  std::filesystem::directory_iterator each(sys / "bus/pci/devices", failed);
+  std::filesystem::directory_iterator each(bus.folder(), failed);
   for (; !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
     const auto& entry = *each;
-    std::error_code unresolved;
     const std::string vendor = first_line(entry.path() / "vendor");
     const std::string_view maker = gpu_maker(vendor, first_line(entry.path() / "class"));
     if (maker.empty()) continue;
@@ -53,8 +42,7 @@ std::vector<GpuNode> gpus_on_bus(const std::filesystem::path& sys) {
     gpu.name = fmt::format("{} GPU {}:{}", maker, vendor.substr(2),
                            device.size() > 2 ? device.substr(2) : "?");
     gpu.numa = parse_number<int>(first_line(entry.path() / "numa_node")).value_or(-1);
-    gpu.pci = way_to(std::filesystem::canonical(entry.path(), unresolved)
-                         .lexically_relative(std::filesystem::canonical(sys, unresolved)));
+    gpu.pci = bus.way_to(entry.path());
     gpus.push_back(std::move(gpu));
   }
   std::sort(gpus.begin(), gpus.end(),
@@ -81,9 +69,10 @@ std::vector<GpuNode> merge_gpus(std::vector<GpuNode> told, std::vector<GpuNode> 
 
 MachineGpus discover_gpus(const GpuSources& sources) {
   NvmlAnswer nvml = ask_nvml(sources.nvml);
-  std::vector<GpuNode> on_bus = gpus_on_bus(sources.sys);
-  const std::string bus = sources.sys + "/bus/pci/devices";
+  std::vector<GpuNode> on_bus = gpus_on_bus(PciBus(sources.sys));
+  const std::string bus = PciBus(sources.sys).folder().string();
   MachineGpus found{merge_gpus(std::move(nvml.gpus), std::move(on_bus)), {}};
+  add_xgmi_links(sources.sys, found.gpus);
   const std::string gap =
       nvml.gap.empty() ? "" : fmt::format(" (which does not describe {})", nvml.gap);
   if (nvml.missing.empty())

@@ -14,7 +14,7 @@ struct GpuSources {
 };
 
 /// Returns the GPUs of NVIDIA that NVML shows and, besides, those of NVIDIA and AMD that the PCI
-/// bus shows. Where there are none, the result says what was looked for. Never throws.
+/// bus shows, with the xGMI links of AMD's that the kernel's driver shows. Where there are none, the result says what was looked for. Never throws.
 MachineGpus discover_gpus(const GpuSources& sources = {});
 
 }  // namespace tutti

@@ -9,7 +9,7 @@ namespace tutti {
 
 /// Says how two GPUs reach each other, from the fastest to the slowest, by the names of NCCL.
 enum class GpuPath {
-  nvl,  ///< NVLink, directly or by an NVSwitch.
+  nvl,  ///< NVLink, directly or by an NVSwitch; xGMI.
   pix,  ///< One PCIe switch.
   pxb,  ///< Several PCIe switches.
   phb,  ///< The host bridge of a NUMA node.
@@ -26,10 +26,13 @@ struct GpuNode {
   /// Lists the way from the host bridge to the GPU, for example {"pci0000:16", "0000:16:01.0",
   /// "0000:17:00.0"}; empty if the system does not show it.
   std::vector<std::string> pci;
-  /// Names the other end of each NVLink that is up: the address of a GPU, or of a switch.
+  /// Names the other end of each NVLink or xGMI link that is up: the address of a GPU, or of a
+  /// switch.
   std::vector<std::string> nvlinks = {};
   /// Lists the numbers of the GPUs to whose memory the driver gives it no access.
   std::vector<int> unreachable = {};
+  std::string gcn = {};  ///< The architecture of a GPU of AMD, for example "gfx942", or empty.
+  int sm = 0;  ///< Its compute capability times ten, for example 90; 0 if nothing tells it.
 };
 
 struct MachineGpus {

@@ -38,6 +38,7 @@ struct Nvml {
   NvmlResult (*link_state)(NvmlDevice, unsigned link, int* active) = nullptr;
   NvmlResult (*link_end)(NvmlDevice, unsigned link, NvmlPciInfo*) = nullptr;
   NvmlResult (*peer_status)(NvmlDevice, NvmlDevice, int index, int* status) = nullptr;
+  NvmlResult (*capability)(NvmlDevice, int* major, int* minor) = nullptr;
 
   explicit Nvml(void* library) {
     find(library, initialize, "nvmlInit_v2");
@@ -50,6 +51,7 @@ struct Nvml {
     find(library, link_state, "nvmlDeviceGetNvLinkState");
     find(library, link_end, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
     find(library, peer_status, "nvmlDeviceGetP2PStatus");
+    find(library, capability, "nvmlDeviceGetCudaComputeCapability");
   }
   bool complete() const {
     return initialize != nullptr && shutdown != nullptr && count != nullptr && device != nullptr &&
@@ -108,6 +110,10 @@ NvmlResult describe(const Nvml& nvml, unsigned index, NvmlDevice& device, GpuNod
   const bool has_uuid = nvml.uuid(device, uuid, sizeof uuid - 1) == kNvmlSuccess;
   gpu = {address_on_bus(pci), name, has_uuid ? uuid : "", -1, {}};
   gpu.nvlinks = ends_of_links(nvml, device);
+  int major = 0, minor = 0;
+  if (nvml.capability != nullptr && nvml.capability(device, &major, &minor) == kNvmlSuccess &&
+      major > 0 && major < 100 && minor >= 0 && minor < 10)
+    gpu.sm = 10 * major + minor;
   return kNvmlSuccess;
 }
 

@@ -34,7 +34,8 @@ std::string gpu_paths(const MachineGpus& machine) {
     }
   }
   text +=
-      "\nNVL NVLink, PIX one PCIe switch, PXB several PCIe switches, PHB the host bridge of a NUMA "
+      "\nNVL NVLink or xGMI, PIX one PCIe switch, PXB several PCIe switches, PHB the host bridge "
+      "of a NUMA "
       "node, SYS between NUMA nodes\n";
   if (refused) text += "! the driver gives one of them no access to the memory of the other\n";
   return text;
@@ -78,7 +79,9 @@ std::string gpus_text(const MachineGpus& machine) {
                         gpu.numa >= 0 ? fmt::format("numa {}", gpu.numa) : "no numa node",
                         on_one_line(gpu.name));
     if (!gpu.uuid.empty()) text += ", " + on_one_line(gpu.uuid);
-    if (!gpu.nvlinks.empty()) text += fmt::format(", NVLinks: {}", gpu.nvlinks.size());
+    if (!gpu.nvlinks.empty())
+      text +=
+          fmt::format(", {}: {}", gpu.gcn.empty() ? "NVLinks" : "xGMI links", gpu.nvlinks.size());
     text += "\n";
   }
   return machine.gpus.size() > 1 ? text + gpu_paths(machine) : text;

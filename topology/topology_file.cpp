@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "common/files.h"
 #include "topology/nccl_xml.h"
@@ -17,13 +18,15 @@ Graph read_node(const std::string& path) {
 
 }  // namespace
 
+Fabric fabric_of(Graph node) {
+  Fabric fabric;
+  fabric.rails = std::max(1, static_cast<int>(node.all(DeviceKind::port).size()));
+  fabric.node = std::move(node);
+  return fabric;
+}
+
 Fabric read_topology_file(const std::string& path) {
-  if (!path.ends_with(".json")) {
-    Fabric fabric;
-    fabric.node = read_node(path);
-    fabric.rails = std::max(1, static_cast<int>(fabric.node.all(DeviceKind::port).size()));
-    return fabric;
-  }
+  if (!path.ends_with(".json")) return fabric_of(read_node(path));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   return read_fabric(path, read_file("the fabric", path, kMostTopologyBytes),
                      [&](const std::string& node) { return read_node((folder / node).string()); });

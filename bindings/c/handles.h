@@ -1,15 +1,17 @@
-// Defines the objects behind the handles of tutti/tutti.h, tutti/persistent.h and
-// tutti/reduction.h.
+// Defines the objects behind the handles of the C headers.
 #pragma once
 
 #include <tutti/persistent.h>
+#include <tutti/plans.h>
 #include <tutti/reduction.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
 #include <cassert>
 #include <map>
+#include <string>
 #include <tutti/tutti.hpp>
+#include <vector>
 
 namespace tutti::c {
 
@@ -60,6 +62,10 @@ struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
   tutti::Communicator communicator;
   std::atomic<int> persistent_calls{0};  ///< Number that is not freed yet; none may outlive this.
+  /// What tuttiCommPrices() and tuttiCommExplain() have told last; the rows point into the prices.
+  std::vector<tutti::AlgorithmPrice> prices;
+  std::vector<tuttiPrice_t> price_rows;
+  std::string explained;
 };
 
 struct tuttiGroup : tutti::c::Marked<0x47525550> {

@@ -92,10 +92,13 @@ class ProgramAlgorithm {
   void added() noexcept { added_ = true; }
 
   tutti::Schedule plan(const tutti::PlanRequest& request) const {
-    const tuttiPlanRequest_t asked{
-        sizeof asked, static_cast<tuttiCollective_t>(request.what),
-        request.rank, request.ranks,
-        request.root, request.groups.empty() ? nullptr : request.groups.data()};
+    const tuttiPlanRequest_t asked{sizeof asked,
+                                   static_cast<tuttiCollective_t>(request.what),
+                                   request.rank,
+                                   request.ranks,
+                                   request.root,
+                                   request.groups.empty() ? nullptr : request.groups.data(),
+                                   request.places.empty() ? nullptr : request.places.data()};
     tuttiPlan plan(request);
     const tuttiResult_t result = its_.plan(&asked, &plan, its_.context);
     if (!plan.wrong.empty()) throw std::runtime_error(plan.wrong);

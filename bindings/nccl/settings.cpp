@@ -29,7 +29,7 @@ constexpr std::chrono::hours kTimeout{24};
 // Frameworks make a communicator at its first call, to which ranks come at different times.
 constexpr std::chrono::minutes kStartupTimeout{30};
 
-constexpr std::array<Variable, 18> kVariables{{
+constexpr std::array<Variable, 19> kVariables{{
     {"NCCL_DEBUG", "the level of the log: VERSION, WARN, INFO or TRACE"},
     {"NCCL_DEBUG_FILE", "the file for the log; %h is the host's name, %p the process"},
     {"NCCL_SOCKET_IFNAME", "the network interfaces, as TUTTI_INTERFACES"},
@@ -45,13 +45,14 @@ constexpr std::array<Variable, 18> kVariables{{
     {"NCCL_IB_TC", "as TUTTI_RDMA_TRAFFIC_CLASS"},
     {"NCCL_IB_SL", "as TUTTI_RDMA_SERVICE_LEVEL"},
     {"NCCL_IB_PKEY", "as TUTTI_RDMA_PKEY_INDEX"},
+    {"NCCL_TOPO_FILE", "the topology of this machine, as TUTTI_TOPOLOGY_FILE"},
     {"NCCL_LAUNCH_MODE", "GROUP or PARALLEL, which are the same here"},
     {"NCCL_DEBUG_SUBSYS", "the log has no subsystems"},
     {nullptr, nullptr},
 }};
 
 // NCCL's variables, and the settings of tutti that each stands for.
-constexpr std::array<std::array<const char*, 2>, 12> kStandsFor{
+constexpr std::array<std::array<const char*, 2>, 13> kStandsFor{
     {{"NCCL_SOCKET_IFNAME", "TUTTI_INTERFACES"},
      {"NCCL_IB_HCA", "TUTTI_RDMA_DEVICES"},
      {"NCCL_IB_GID_INDEX", "TUTTI_RDMA_GID_INDEX"},
@@ -63,6 +64,7 @@ constexpr std::array<std::array<const char*, 2>, 12> kStandsFor{
      {"NCCL_SHM_DISABLE", "TUTTI_TRANSPORTS"},
      {"NCCL_P2P_DISABLE", "TUTTI_TRANSPORTS"},
      {"NCCL_ALGO", "TUTTI_ALGORITHM"},
+     {"NCCL_TOPO_FILE", "TUTTI_TOPOLOGY_FILE"},
      {"NCCL_DEBUG", "TUTTI_LOG_LEVEL"}}};
 
 bool has_effect(std::string_view name) {
@@ -163,6 +165,17 @@ void read_network(Config& config) {
         value && !prefixes(*value).empty() && !config.origins.contains(knob)) {
       config.set(knob, prefixes(*value));
     }
+}
+
+// NCCL goes on where there is no such file.
+void read_topology(Config& config) {
+  const auto file = variable("NCCL_TOPO_FILE");
+  if (!file || config.origins.contains("topology_file")) return;
+  if (access(file->c_str(), R_OK) == 0)
+    config.set("topology_file", *file);
+  else
+    write_line(config, "NCCL_TOPO_FILE: " + *file + ": " + std::strerror(errno) +
+                           ": this machine's own topology is used");
 }
 
 // Records which ways between ranks the program's environment or configuration has taken away.
@@ -281,6 +294,7 @@ Settings settings_of_process() {
   read_log(config);
   tell_once(config);
   read_network(config);
+  read_topology(config);
   apply(ways_of_environment(config), config);
   if (const auto choice = variable("NCCL_ALGO"); choice && !config.origins.contains("algorithm"))
     config.select = select_as(*choice);

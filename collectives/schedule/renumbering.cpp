@@ -9,14 +9,30 @@
 
 namespace tutti::collectives {
 
+namespace {
+
+/// Sorts the ranks of a group by their places, around a ring that begins with the first one.
+void order_by_places(std::vector<int>& group, const std::vector<int>& places) {
+  const int first = group.front();
+  const auto place = [&](int rank) { return places[static_cast<std::size_t>(rank)]; };
+  std::sort(group.begin(), group.end(),
+            [&](int a, int b) { return std::pair(place(a), a) < std::pair(place(b), b); });
+  std::rotate(group.begin(), std::find(group.begin(), group.end(), first), group.end());
+}
+
+}  // namespace
+
 Renumbering::Renumbering(const PlanRequest& request, Numbering numbering) : asked_(request) {
-  if (numbering == Numbering::ranks || request.groups.empty()) return;
-  assert(request.groups.size() == static_cast<std::size_t>(request.ranks));
+  const bool placed = numbering == Numbering::near && !request.places.empty();
+  if (numbering == Numbering::ranks || (request.groups.empty() && !placed)) return;
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  assert(request.groups.empty() || request.groups.size() == ranks);
+  assert(request.places.empty() || request.places.size() == ranks);
   std::vector<std::vector<int>> groups;  // the ranks of each
   std::unordered_map<int, std::size_t> index;
   const auto add = [&](int rank) {
-    const auto [found, is_new] =
-        index.emplace(request.groups[static_cast<std::size_t>(rank)], groups.size());
+    const int of = request.groups.empty() ? 0 : request.groups[static_cast<std::size_t>(rank)];
+    const auto [found, is_new] = index.emplace(of, groups.size());
     if (is_new) groups.emplace_back();
     groups[found->second].push_back(rank);
   };
@@ -24,13 +40,15 @@ Renumbering::Renumbering(const PlanRequest& request, Numbering numbering) : aske
   add(first);
   for (int rank = 0; rank < request.ranks; ++rank)
     if (rank != first) add(rank);
-  if (groups.size() == 1 || groups.size() == request.groups.size()) return;
+  if ((groups.size() == 1 && !placed) || groups.size() == ranks) return;
+  if (placed)
+    for (std::vector<int>& group : groups) order_by_places(group, request.places);
 
   if (numbering == Numbering::near) {
     for (const std::vector<int>& group : groups)
       rank_of_.insert(rank_of_.end(), group.begin(), group.end());
   } else {
-    for (std::size_t turn = 0; rank_of_.size() < request.groups.size(); ++turn)
+    for (std::size_t turn = 0; rank_of_.size() < ranks; ++turn)
       for (const std::vector<int>& group : groups)
         if (turn < group.size()) rank_of_.push_back(group[turn]);
   }

@@ -13,21 +13,22 @@ namespace tutti::collectives {
 /// How the ranks are numbered for an algorithm if they form groups.
 enum class Numbering {
   ranks,  ///< The algorithm is planned for the ranks themselves.
-  near,   ///< The ranks of a group have consecutive virtual ranks.
+  near,   ///< The ranks of a group have consecutive virtual ranks, in the order of their places.
   far,    ///< The virtual ranks of a group are as far apart as they can be: groups take turns. It
           ///< suits algorithms whose longest messages go between numbers that are half of the ranks
           ///< apart.
 };
 
-/// The virtual ranks for one request. Within a group they follow the numbers of the ranks, and
-/// groups come in the order of their first ranks. If the collective has a root, that is virtual
-/// rank 0, and its group is the first one. Every rank computes the same virtual ranks.
+/// The virtual ranks for one request. Within a group they follow the ranks' places, then their
+/// numbers, beginning with the group's first rank; groups come in the order of their first ranks.
+/// If the collective has a root, that is virtual rank 0, and its group is the first one. Every rank
+/// computes the same virtual ranks.
 class Renumbering {
  public:
   Renumbering(const PlanRequest& request, Numbering numbering);
 
-  /// Returns whether the virtual ranks differ from the ranks. They do not if groups are not known,
-  /// or if there is only one group, or one for each rank.
+  /// Returns whether the virtual ranks differ from the ranks. They do not if neither groups nor
+  /// places are known; groups say nothing if there is only one, or one for each rank.
   bool needed() const { return !rank_of_.empty(); }
   /// Returns the request to the algorithm, for this rank's virtual rank.
   PlanRequest request() const;

@@ -67,6 +67,9 @@ struct Config {
   /// File with the measured costs of this machine: a path, none, or auto for where tutti-perf
   /// --tune keeps it. All ranks use rank 0's.
   std::string tuning_file = "auto";
+  /// NCCL's topology XML of this machine, in place of what is discovered: the GPUs of ranks follow
+  /// each other around its best ring (docs/planning.md). Empty: none.
+  std::string topology_file;
   Accumulate accumulate = Accumulate::step;    ///< For calls that do not say. Must agree.
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation without one of its own.
   std::chrono::milliseconds stall{10'000};  ///< Operations that take longer are logged; 0: none is.

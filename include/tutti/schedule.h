@@ -30,6 +30,9 @@ typedef struct tuttiPlanRequest_t {
   int ranks;
   int root;          /* 0 if the collective has no root */
   const int* groups; /* number of each rank's group, its host for example; null if not known */
+  /* A number for each rank: ranks of a group with near numbers are near each other in their
+     machine. Null if no rank is nearer than another. */
+  const int* places;
 } tuttiPlanRequest_t;
 
 /* A schedule that is being written. It is valid only while its planner runs, in that thread. */

@@ -128,6 +128,10 @@ struct PlanRequest {
   /// is left. 0 if groups are not equal. One rank of very many is then planned without a list of
   /// all.
   int group_size = 0;
+  /// A number for each rank: ranks of a group with near numbers are near each other in their
+  /// machine, in one package for example, or with a fast link between their GPUs. Empty if no rank
+  /// is nearer than another.
+  std::vector<int> places = {};
 };
 
 // --- Writing schedules ---

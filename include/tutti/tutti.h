@@ -1,7 +1,7 @@
 /* tutti: collective communication for C, and for every language that can call C. It offers the C++
-   library (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. Three
-   more headers hold calls that are started many times (tutti/persistent.h), reductions of the
-   program's own (tutti/reduction.h) and algorithms of the program's own (tutti/schedule.h).
+   library (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. More
+   headers hold calls that are started many times (persistent.h), reductions and algorithms of the
+   program's own (reduction.h, schedule.h), plans (plans.h), and what a launcher says (launch.h).
 
    The ABI only grows: values, fields and functions are appended; none changes or is removed. Each
    struct that can grow begins with its size, which its initializer sets. The library uses defaults

@@ -163,10 +163,17 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
   } catch (const Error& error) {
     not_joined = error;
   }
-  const bool made = await_verdict(round, place.size, not_joined ? nullptr : &*parts);
-  if (made && !not_joined) return parts;
   const bool passing = !not_joined || not_joined->kind() == ErrorKind::peer_lost ||
                        not_joined->kind() == ErrorKind::timeout;
+  bool made = false;
+  try {
+    made = await_verdict(round, place.size, not_joined ? nullptr : &*parts);
+  } catch (const Error&) {
+    // The ranks of the job may have ended by now, and its store with them. Nothing is made without
+    // this process, which knows better why.
+    if (passing) throw;
+  }
+  if (made && !not_joined) return parts;
   if (made || !passing) throw not_joined.value();
   return std::nullopt;
 }

@@ -21,12 +21,12 @@
 #include "common/text.h"
 #include "common/ticks.h"
 #include "rendezvous/agreement.h"
-#include "rendezvous/host.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
 #include "runtime/membership/connect.h"
 #include "runtime/membership/gpus.h"
 #include "runtime/membership/joining_store.h"
+#include "runtime/membership/locations.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
 #include "topology/caches.h"
@@ -161,80 +161,6 @@ std::vector<CoreCaches> caches_of(const Texts& column) {
   return all;
 }
 
-// Returns a location for each distinct value of the column.
-std::vector<Location> locations_of(const Texts& column) {
-  std::vector<Location> locations;
-  for (const std::string& text : column.values()) {
-    auto location = parse_location(text);
-    if (!location)
-      throw Error(ErrorKind::corrupt,
-                  fmt::format("a rank says that it runs at {}, which cannot be read: is it running "
-                              "the same build of tutti?",
-                              shown(text)));
-    locations.push_back(*std::move(location));
-  }
-  return locations;
-}
-
-// Returns the number of each rank's machine, indexed by rank; machines are numbered in the order of
-// their first ranks. Empty if there is only one machine.
-std::vector<int> machines_of(const Texts& column, const std::vector<Location>& locations) {
-  std::map<std::string_view, int> numbers;
-  for (const Location& location : locations)
-    numbers.emplace(location.host, static_cast<int>(numbers.size()));
-  std::vector<int> machines;
-  if (numbers.size() == 1) return machines;
-  machines.reserve(column.size());
-  for (const Texts::Run& run : column.runs())
-    machines.resize(run.end, numbers.at(locations[run.value].host));
-  assert(machines.size() == column.size());
-  return machines;
-}
-
-// Records that the ranks are on several machines, which are numbered anew in the order of their
-// first ranks.
-void spread(CommunicatorParts& parts, std::vector<int> machines) {
-  assert(machines.size() == static_cast<std::size_t>(parts.size));
-  std::map<int, int> numbers;
-  for (int& machine : machines)
-    machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
-  parts.spread = spread_over(machines);
-  parts.machines = std::move(machines);
-  if (parts.groups.empty()) parts.groups = parts.machines;
-}
-
-void share_cores(CommunicatorParts& parts, const Texts& column,
-                 const std::vector<Location>& locations) {
-  struct Machine {
-    int ranks = 0;
-    Cpus cpus;
-    int cores() const { return std::max(1, static_cast<int>(cpus.size())); }
-  };
-  std::map<std::string_view, Machine> machines;
-  for (const Location& location : locations) {
-    Cpus& all = machines[machine_of(location.host)].cpus;
-    all = unite(all, location.cpus);
-  }
-  std::uint32_t first = 0;
-  const Machine* own = nullptr;
-  for (const Texts::Run& run : column.runs()) {
-    Machine& machine = machines[machine_of(locations[run.value].host)];
-    machine.ranks += static_cast<int>(run.end - first);
-    if (own == nullptr && static_cast<std::uint32_t>(parts.rank) < run.end) own = &machine;
-    first = run.end;
-  }
-  assert(own != nullptr && own->ranks >= 1);
-  parts.shared->ranks = own->ranks;
-  parts.shared->cores = own->cores();
-  int cores = 0;
-  for (const auto& [name, machine] : machines) cores += machine.cores();
-  // There may be more hosts than machines, since emulated hosts share the cores of one machine.
-  const int hosts = parts.machines.empty()
-                        ? 1
-                        : 1 + *std::max_element(parts.machines.begin(), parts.machines.end());
-  parts.cores = std::max(1, cores / hosts);
-}
-
 // A tuning file that the configuration names must be valid, else this throws. The default tuning
 // file is used only if it is valid.
 MachineCosts machine_costs(const Config& config, Log& log) {
@@ -281,8 +207,6 @@ std::shared_ptr<PriceList> prices_of(const std::string& costs) {
   return std::make_shared<PriceList>(*parsed);
 }
 
-// Each communicator that is made over a store has a number, on which all ranks agree because each
-// counts its own calls.
 // The size of rings on which all ranks agree: each machine's ranks share its caches, and the
 // smallest size is one that all can use.
 std::size_t agreed_ring_bytes(const Config& config, const Texts& caches, const Texts& location,
@@ -319,12 +243,13 @@ bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& cac
 std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches& caches,
                                       const Connecting& connecting) {
   const Config& config = parts.runtime->config();
+  std::string gpu = introduce_gpu(parts);
   return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}", version(),
                       schedule_table_hash(), agree_text(config)),
           parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
           to_text(caches),
-          to_text(Location{host_identity(), affinity()}),
-          introduce_gpu(parts),
+          to_text(own_location(parts)),
+          std::move(gpu),
           connecting.offers(),
           connecting.address()};
 }
@@ -431,9 +356,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
   parts.largest_message = connected.links.largest_message;
   parts.message_bytes =
       message_bytes_over(parts.largest_message, agreed.max_message_bytes, size, config);
-  if (std::vector<int> machines = machines_of(said[kLocation], locations); !machines.empty())
-    spread(parts, std::move(machines));
-  share_cores(parts, said[kLocation], locations);
+  take_locations(parts, said[kLocation], locations);
   parts.prices = prices_of(said[kCosts][0]);
   timer.end(parts.startup, "connect");
   return parts;
@@ -549,6 +472,7 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
     return own;
   };
   parts.groups = of_members(whole.groups);
+  parts.places = of_members(whole.places);
   parts.recorded = recorded_name(whole, subset);
   if (!whole.machines.empty()) spread(parts, of_members(whole.machines));
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
@@ -589,6 +513,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     parts.recorded = {identity, "threads"};
     all.push_back(std::move(parts));
   }
+  place_threads(all);
   PhaseTimer timer(runtime.clock());
   for (CommunicatorParts& parts : all) {
     parts.transport->connect({}, runtime.clock().now() + config.startup_timeout);

@@ -14,16 +14,18 @@ namespace {
 using collectives::Numbering;
 using collectives::Renumbering;
 
-void prove_all(const std::vector<int>& groups, int root, const VerifyOptions& options) {
+void prove_all(const std::vector<int>& groups, int root, const VerifyOptions& options,
+               const std::vector<int>& places = {}) {
   const auto ranks = static_cast<int>(groups.size());
   for (const Algorithm& algorithm : algorithms())
     for (const Collective what : all_collectives()) {
       if (algorithm.numbering == Numbering::ranks || !algorithm.knows(what, ranks)) continue;
       const auto schedules =
-          plan_all(algorithm, what, ranks, root * collectives::has_root(what), groups);
+          plan_all(algorithm, what, ranks, root * collectives::has_root(what), groups, places);
       const Verdict verdict = verify(schedules, options);
       ASSERT_TRUE(verdict.ok) << algorithm.name << " " << to_string(what) << ", root " << root
-                              << ", groups " << ::testing::PrintToString(groups)
+                              << ", groups " << ::testing::PrintToString(groups) << ", places "
+                              << ::testing::PrintToString(places)
                               << (options.in_place ? ", in place: " : ": ") << verdict.why;
     }
 }
@@ -49,6 +51,22 @@ TEST(Renumbering, EveryAlgorithmIsProvedForRandomGroupingsOfUpToFortyRanks) {
       groups.push_back(static_cast<int>(random.next() % most) * 7 - 3);
     ASSERT_NO_FATAL_FAILURE(prove_all(groups, static_cast<int>(random.next() % unsigned(ranks)),
                                       {.pieces = 2, .operations = 2, .in_place = trial % 2 == 0}));
+  }
+}
+
+TEST(Renumbering, EveryAlgorithmIsProvedForRandomPlacesInRandomGroups) {
+  SeededRandom random(11);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int ranks = 2 + static_cast<int>(random.next() % 20);
+    const auto machines = 1 + random.next() % 4;
+    std::vector<int> groups, places;
+    for (int rank = 0; rank < ranks; ++rank) {
+      groups.push_back(static_cast<int>(random.next() % machines));
+      places.push_back(static_cast<int>(random.next() % 8));
+    }
+    ASSERT_NO_FATAL_FAILURE(prove_all(groups, static_cast<int>(random.next() % unsigned(ranks)),
+                                      {.pieces = 2, .operations = 2, .in_place = trial % 2 == 0},
+                                      places));
   }
 }
 
@@ -102,6 +120,36 @@ TEST(Renumbering, ARingLeavesEachMachineOnceWhereRanksAreDealtOutByTurns) {
   EXPECT_EQ(crossing, 2) << "one rank of each machine";
 }
 
+/// Returns the rank to which each rank sends first around the ring, from `first` on.
+std::vector<int> order_of_ring(int first, Collective what, const std::vector<int>& groups,
+                               const std::vector<int>& places) {
+  const auto ranks = static_cast<int>(places.size());
+  const int root = collectives::has_root(what) ? first : 0;
+  const auto schedules = plan_all(algorithm_named("ring"), what, ranks, root, groups, places);
+  std::vector<int> order{first};
+  while (static_cast<int>(order.size()) < ranks) {
+    int next = -1;
+    for (const Step& step : schedules[static_cast<std::size_t>(order.back())].lanes.front().steps)
+      for (const Operand& operand : step.out)
+        if (operand.place == Place::peer && next < 0) next = operand.index;
+    order.push_back(next);
+  }
+  return order;
+}
+
+TEST(Renumbering, ARingPassesByTheRanksOfAMachineInTheOrderOfTheirPlaces) {
+  using ::testing::ElementsAre;
+  const std::vector<int> places{4, 1, 3, 0, 2};
+  EXPECT_THAT(order_of_ring(0, Collective::all_gather, {}, places), ElementsAre(0, 3, 1, 4, 2));
+  EXPECT_THAT(order_of_ring(1, Collective::broadcast, {}, places), ElementsAre(1, 4, 2, 0, 3))
+      << "from the root on";
+  EXPECT_THAT(order_of_ring(0, Collective::all_gather, {}, {0, 1, 0, 1}), ElementsAre(0, 2, 1, 3))
+      << "two packages, among which a launcher has dealt out the ranks by turns";
+  EXPECT_THAT(order_of_ring(0, Collective::all_gather, {0, 1, 0, 1, 0, 1}, {2, 7, 1, 5, 0, 6}),
+              ElementsAre(0, 4, 2, 1, 3, 5))
+      << "each machine from its first rank on";
+}
+
 // Each rank halves within its machine first, so that a quarter of the buffer is left to exchange
 // between four machines of four ranks: twice three of sixteen chunks.
 TEST(Renumbering, HalvingLeavesTheLeastToBeExchangedBetweenMachines) {
@@ -125,6 +173,14 @@ TEST(Renumbering, RanksKeepTheirNumbersWhereGroupsSayNothing) {
   EXPECT_TRUE(unchanged({3, 1, 2, 0})) << "a machine for each rank";
   EXPECT_TRUE(unchanged({1, 1, 0, 0}));
   EXPECT_FALSE(unchanged({0, 1, 0, 1}));
+  const auto placed = [](Numbering numbering, std::vector<int> places) {
+    const PlanRequest request{Collective::all_reduce, 0, 4, 0, {}, 0, std::move(places)};
+    return Renumbering(request, numbering).needed();
+  };
+  EXPECT_TRUE(placed(Numbering::near, {0, 1, 0, 1}));
+  EXPECT_FALSE(placed(Numbering::near, {0, 1, 1, 2}));
+  EXPECT_FALSE(placed(Numbering::far, {0, 1, 0, 1}));
+  EXPECT_FALSE(placed(Numbering::ranks, {0, 1, 0, 1}));
   EXPECT_FALSE(unchanged({0, 0, 1, 1}, 2)) << "the root's machine comes first";
 }
 

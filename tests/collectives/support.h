@@ -19,11 +19,12 @@ inline std::vector<Collective> all_collectives() {
 
 /// Returns every rank's schedule.
 inline std::vector<Schedule> plan_all(const Algorithm& algorithm, Collective what, int ranks,
-                                      int root = 0, const std::vector<int>& groups = {}) {
+                                      int root = 0, const std::vector<int>& groups = {},
+                                      const std::vector<int>& places = {}) {
   std::vector<Schedule> schedules;
   schedules.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank)
-    schedules.push_back(algorithm.plan({what, rank, ranks, root, groups}));
+    schedules.push_back(algorithm.plan({what, rank, ranks, root, groups, 0, places}));
   return schedules;
 }
 

@@ -11,6 +11,7 @@
 #include "topology/fabric.h"
 #include "topology/nccl_xml.h"
 #include "topology/search/forest.h"
+#include "topology/search/gpu_order.h"
 #include "topology/search/rings.h"
 
 namespace tutti::fuzz {
@@ -95,6 +96,11 @@ void plan(const Graph& graph) {
     fabric.rails = std::max(1, paths.ports());
     if (paths.ports() > 0) bounded([&] { search_rings(paths, ring_request(fabric)); });
     bounded([&] { search_trees(paths); });
+    bounded([&] {
+      StepBudget budget("the search for an order", kFuzzedSteps);
+      const std::vector<PlacedGpu> order = order_gpus(graph, budget);
+      assert(order.empty() || order.size() == graph.all(DeviceKind::gpu).size());
+    });
   });
 }
 

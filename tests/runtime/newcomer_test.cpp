@@ -8,9 +8,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "../rendezvous/counting_store.h"
 #include "rendezvous/store/memory_store.h"
+#include "runtime/membership/setup.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -68,6 +71,49 @@ TEST_F(NewcomersToAJob, AreNotTakenForAnotherProcessThatHasTheirNumberLater) {
   EXPECT_THAT(newcomers.waiting(*store_, soon()), IsEmpty());
   wait();
   EXPECT_THAT(newcomers.waiting(*store_, soon()), ElementsAre(3));
+}
+
+/// The store of a job whose ranks end before a newcomer can read how its round ended.
+class StoreUntilTheVerdict final : public Store {
+ public:
+  explicit StoreUntilTheVerdict(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    of(key).set(key, value, deadline);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    return of(key).get(key, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    return of(key).add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override { of(key).wait(key, deadline); }
+
+ private:
+  Store& of(std::string_view key) {
+    const bool of_verdict = key.find("/verdict/") != std::string_view::npos;
+    if (of_verdict && key.ends_with("/ballots")) ended_ = true;
+    if (ended_) throw Error(ErrorKind::peer_lost, "the store is gone");
+    return *store_;
+  }
+
+  const std::shared_ptr<Store> store_;
+  bool ended_ = false;
+};
+
+TEST_F(NewcomersToAJob, HearWhyTheyCouldNotJoinAlthoughTheStoreIsGone) {
+  store_->set("tutti/newcomer/1/place", "group round 1 2 1 5000", soon());
+  std::thread rank([this] {
+    Config other = quick_config();
+    other.checksum = true;
+    const Process process{std::make_shared<Runtime>(other), nullptr};
+    EXPECT_THAT(outcome_of([&] { join_named(store_, "group", 0, 2, process, {}, soon()); }),
+                StartsWith("mismatch"));
+  });
+  const std::string why = outcome_of([this] {
+    join_as_newcomer(std::make_shared<StoreUntilTheVerdict>(store_), quick_config(), {}, soon());
+  });
+  rank.join();
+  EXPECT_THAT(why, AllOf(StartsWith("mismatch"), HasSubstr("checksum")));
 }
 
 }  // namespace

@@ -124,8 +124,12 @@ TEST(TuttiInfo, ShowsGpusAndHowTheyReachEachOther) {
   const std::vector<std::string> variables{
       "LD_LIBRARY_PATH=" NVML_STAND_IN_FOLDER,
       "FAKE_NVML=0000:19:00.0 H100 GPU-a 0000:81:00.0 -\n0000:81:00.0 H100 GPU-b - -"};
+  sys.add_rdma("mlx5_0", "pci0000:80/0000:80:01.0/0000:81:00.0", "4: ACTIVE",
+               "400 Gb/sec (4X NDR)");
   const Info text({"--topology", "--sys", sys.path()}, variables);
   EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out,
+              HasSubstr("\nnet 0    mlx5_0 port 1, 0000:81:00.0, numa 1, 400 Gb/s, RDMA\n"));
   EXPECT_THAT(text.out, HasSubstr("gpus     told by NVML and " + sys.path()));
   EXPECT_THAT(text.out, HasSubstr("gpu 0    0000:19:00.0, numa 0, H100, GPU-a, NVLinks: 1\n"));
   EXPECT_THAT(text.out, HasSubstr("gpu 2    0000:1a:00.0, numa 0, NVIDIA GPU 10de:2330\n"));

@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "plan_folder.h"
+#include "tests/topology/fake_sys.h"
 
 namespace tutti::tools {
 namespace {
@@ -41,6 +42,31 @@ TEST_F(TuttiPlanTopology, IsShownWithPathsRingsAndTrees) {
   EXPECT_EQ(json.at("plan").at("rings").at("list")[0].at("gpus").size(), 3U);
   EXPECT_THAT(output({"show", node_, "--svg"}), StartsWith("<svg "));
   EXPECT_THAT(output({"show", node_, "--svg", "--json"}, 2), HasSubstr("excludes"));
+}
+
+TEST_F(TuttiPlanTopology, OfThisMachineNeedsNoFile) {
+  EXPECT_THAT(output({"show", "--graph"}),
+              AllOf(StartsWith("this machine, told by "), HasSubstr("cpu ")));
+  const test::FakeSys sys("plan-show");
+  test::add_five_gpus(sys);
+  EXPECT_THAT(output({"show", "--sys", sys.path(), "--graph"}), HasSubstr("0000:1d:00.0"));
+  EXPECT_THAT(output({"show", node_, "--sys", sys.path()}, 2), HasSubstr("a file is shown"));
+  // What it writes as a file is what it shows.
+  const std::string xml = output({"show", "--sys", sys.path(), "--xml"});
+  const std::string file = write("machine.xml", xml);
+  EXPECT_EQ(output({"show", file, "--xml"}), xml);
+  EXPECT_EQ(output({"show", file, "--json"}), output({"show", "--sys", sys.path(), "--json"}));
+  EXPECT_THAT(output({"show", "--xml", "--json"}, 2), HasSubstr("excludes"));
+}
+
+TEST_F(TuttiPlanTopology, IsThatOfTheVariableWhereNoFileIsNamed) {
+  Command named({TUTTI_PLAN, "show", "--graph"}, {"TUTTI_TOPOLOGY_FILE=" + node_});
+  EXPECT_EQ(named.wait(), 0) << named.err();
+  EXPECT_THAT(named.out(), StartsWith("TUTTI_TOPOLOGY_FILE=" + node_ + "\n"));
+  EXPECT_THAT(named.out(), HasSubstr("nvlink GPU 0 40 GB/s\n"));
+  Command missing({TUTTI_PLAN, "show"}, {"TUTTI_TOPOLOGY_FILE=/nowhere.xml"});
+  EXPECT_EQ(missing.wait(), 2);
+  EXPECT_THAT(missing.err(), HasSubstr("/nowhere.xml"));
 }
 
 TEST_F(TuttiPlanTopology, OfSeveralNodesHasRingsAlongTheirRails) {

@@ -115,3 +115,9 @@ EXPORT int nvmlDeviceGetP2PStatus(void* device, void* peer, int index, int* stat
     if (&gpus()[static_cast<std::size_t>(std::stoi(refused))] == peer) *status = 1;
   return 0;
 }
+EXPORT int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  if (gpu_of(device)->name != "H100") return kNotSupported;
+  *major = 9;
+  *minor = 0;
+  return 0;
+}

@@ -8,6 +8,7 @@
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/discover_gpus.h"
+#include "topology/discover_nics.h"
 #include "topology/print.h"
 #include "topology/print_gpus.h"
 
@@ -42,7 +43,9 @@ ordered_json json_of(const MachineGpus& machine) {
                     {"numa", gpu.numa},
                     {"pci", gpu.pci},
                     {"nvlinks", gpu.nvlinks},
-                    {"unreachable", gpu.unreachable}});
+                    {"unreachable", gpu.unreachable},
+                    {"sm", gpu.sm},
+                    {"gcn", gpu.gcn}});
     auto row = ordered_json::array();
     for (std::size_t b = 0; b < machine.gpus.size(); ++b)
       row.push_back(a == b ? "" : to_string(found.between(a, b)));
@@ -51,10 +54,26 @@ ordered_json json_of(const MachineGpus& machine) {
   return {{"source", machine.source}, {"gpus", std::move(gpus)}, {"paths", std::move(paths)}};
 }
 
+ordered_json json_of(const MachineNics& machine) {
+  auto nics = ordered_json::array();
+  for (const Nic& nic : machine.nics) {
+    auto ports = ordered_json::array();
+    for (const NicPort& port : nic.ports)
+      ports.push_back({{"name", port.name},
+                       {"number", port.number},
+                       {"megabits", port.megabits},
+                       {"guid", port.guid},
+                       {"rdma", port.rdma}});
+    nics.push_back(
+        {{"bus", nic.bus}, {"numa", nic.numa}, {"pci", nic.pci}, {"ports", std::move(ports)}});
+  }
+  return {{"source", machine.source}, {"nics", std::move(nics)}};
+}
+
 }  // namespace
 
 TopologyReport look(int ranks, const std::string& bind, const std::string& sys) {
-  TopologyReport report{discover(), ranks, {}, core_cache_bytes(), 0, {}};
+  TopologyReport report{discover(), ranks, {}, core_cache_bytes(), 0, {}, {}};
   Machine as_if_here = report.machine;
   as_if_here.described = false;
   report.placement = place(as_if_here, ranks, bind);
@@ -63,7 +82,10 @@ TopologyReport look(int ranks, const std::string& bind, const std::string& sys) 
   report.ring_bytes = default_ring_bytes(ranks);
   GpuSources sources;
   if (!sys.empty()) sources.sys = sys;
-  if (!report.machine.described || !sys.empty()) report.gpus = discover_gpus(sources);
+  if (!report.machine.described || !sys.empty()) {
+    report.gpus = discover_gpus(sources);
+    report.nics = discover_nics(PciBus(sources.sys));
+  }
   return report;
 }
 
@@ -77,6 +99,7 @@ std::string as_text(const TopologyReport& report) {
                         limits_text(machine.limits), size_text(report.ring_bytes),
                         report.cache_bytes != 0 ? size_text(report.cache_bytes) : "unknown size");
   if (report.gpus) text += gpus_text(*report.gpus);
+  if (report.nics) text += nics_text(*report.nics);
   if (report.ranks == 1) return text;
   text += "\n";
   for (std::size_t rank = 0; rank < report.placement.ranks.size(); ++rank)
@@ -119,7 +142,8 @@ ordered_json as_json(const TopologyReport& report) {
           {"why_not_bound", report.placement.reason},
           {"ranks", std::move(ranks)},
           {"links", std::move(links)},
-          {"gpus", report.gpus ? json_of(*report.gpus) : ordered_json(nullptr)}};
+          {"gpus", report.gpus ? json_of(*report.gpus) : ordered_json(nullptr)},
+          {"network", report.nics ? json_of(*report.nics) : ordered_json(nullptr)}};
 }
 
 }  // namespace tutti::tools

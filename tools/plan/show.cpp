@@ -1,13 +1,17 @@
-// Implements tutti-plan show, which prints the topology that a file describes, and what is planned
-// on it.
+// Implements tutti-plan show, which prints the topology of this machine, or the one that a file
+// describes, and what is planned on it.
 #include <fmt/format.h>
 
 #include <memory>
 #include <sstream>
 #include <string>
 
+#include <tutti/config.hpp>
+
 #include "common/text.h"
 #include "tools/plan/commands.h"
+#include "topology/discover_topology.h"
+#include "topology/nccl_xml.h"
 #include "topology/search/plan.h"
 #include "topology/topology_file.h"
 
@@ -15,8 +19,8 @@ namespace tutti::tools {
 namespace {
 
 struct Arguments {
-  std::string path;
-  bool json = false, dot = false, svg = false, all = false, graph = false;
+  std::string path, sys;
+  bool json = false, dot = false, svg = false, xml = false, all = false, graph = false;
   int root = 0, nodes = 0;
 };
 
@@ -46,15 +50,42 @@ void use_nodes(Fabric& fabric, int nodes) {
   fabric.set_nodes(nodes);
 }
 
+/// A topology, and for people, on the line above it, which one it is.
+struct Shown {
+  Fabric fabric;
+  std::string title;
+};
+
+Shown look(const Arguments& arguments) {
+  std::string path = arguments.path;
+  if (path.empty() && arguments.sys.empty()) path = Config::from_env().topology_file;
+  if (!path.empty()) {
+    const bool named = !arguments.path.empty();
+    return {read_topology_file(path), named ? "" : fmt::format("TUTTI_TOPOLOGY_FILE={}\n", path)};
+  }
+  TopologySources sources;
+  if (!arguments.sys.empty()) sources.gpus.sys = arguments.sys;
+  const DiscoveredTopology found = discover_topology(sources);
+  return {fabric_of(read_nccl_topology("this machine", found.xml)),
+          fmt::format("this machine, told by {}\n", found.source)};
+}
+
 int show(const Arguments& arguments) {
-  Fabric fabric = read_topology_file(arguments.path);
+  if (!arguments.path.empty() && !arguments.sys.empty())
+    throw CLI::ValidationError("--sys: a file is shown, not a machine");
+  auto [fabric, title] = look(arguments);
+  title = escaped(title);
   if (arguments.nodes > 0) use_nodes(fabric, arguments.nodes);
+  if (arguments.xml) {
+    fmt::print("{}", write_nccl_topology(fabric.node));
+    return 0;
+  }
   if (arguments.all || arguments.graph || arguments.dot) {
     const Graph graph = arguments.all ? expand(fabric) : fabric.node;
     if (arguments.json || arguments.dot)
       fmt::print("{}", arguments.json ? to_json(graph) : to_dot(graph));
     else
-      fmt::print("{}{}", heading(fabric, arguments.all), escaped(to_text(graph)));
+      fmt::print("{}{}{}", title, heading(fabric, arguments.all), escaped(to_text(graph)));
     return 0;
   }
   const TopologyPlan plan = plan_topology(fabric, arguments.root);
@@ -63,7 +94,7 @@ int show(const Arguments& arguments) {
   else if (arguments.svg)
     fmt::print("{}", to_svg(fabric, plan));
   else
-    fmt::print("{}{}{}", heading(fabric, false), escaped(to_text(fabric.node)),
+    fmt::print("{}{}{}{}", title, heading(fabric, false), escaped(to_text(fabric.node)),
                to_text(fabric, plan));
   return 0;
 }
@@ -73,13 +104,15 @@ int show(const Arguments& arguments) {
 void add_show(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand(
       "show",
-      "Shows the topology that a file describes, with the best paths, rings and trees; tutti-info "
-      "--topology shows this machine");
+      "Shows the topology of this machine, or the one that a file describes, with the best paths, "
+      "rings and trees");
   const auto arguments = std::make_shared<Arguments>();
-  command
-      ->add_option("file", arguments->path,
-                   "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md)")
-      ->required();
+  command->add_option(
+      "file", arguments->path,
+      "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md); without "
+      "it TUTTI_TOPOLOGY_FILE, or else this machine");
+  command->add_option("--sys", arguments->sys,
+                      "A copy of /sys, which shows the devices of another machine");
   CLI::Option* const json =
       command->add_flag("--json", arguments->json, "Print one JSON object in place of text");
   CLI::Option* const dot =
@@ -91,6 +124,13 @@ void add_show(CLI::App& app, Run& run) {
       command->add_flag("--svg", arguments->svg, "Print a picture of the rings")
           ->excludes(json)
           ->excludes(dot);
+  command
+      ->add_flag("--xml", arguments->xml,
+                 "Print the topology of one machine as NCCL's XML, a file for NCCL_TOPO_FILE and "
+                 "TUTTI_TOPOLOGY_FILE")
+      ->excludes(json)
+      ->excludes(dot)
+      ->excludes(svg);
   CLI::Option* const root =
       command->add_option("--root", arguments->root, "The GPU from which trees are shown")
           ->capture_default_str();

@@ -208,6 +208,7 @@ void bind_operations(nb::class_<Communicator>& type);
 void bind_algorithms(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
 void bind_schedules(nb::module_& module);
+void bind_prices(nb::module_& module);
 
 /// Runs `body` without the interpreter's lock; Ctrl-C ends the calls that it makes. Where it ends
 /// with an error, an interrupt comes first: the one that has ended it and waits in `entry`, or that

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <tutti/launch.hpp>
 #include <tutti/tutti.hpp>
 
 #include "communicator.h"
@@ -29,11 +30,16 @@ NB_MODULE(_core, module) {
   // outlive the interpreter together with the call.
   nb::set_leak_warnings(false);
   module.def("version", [] { return std::string(version()); });
+  module.def("launched", &launched,
+             "Returns whether a launcher has started this process as one of its ranks.");
+  module.def("newcomer", &newcomer,
+             "Returns whether this process is to come to a running job by Communicator.join().");
   module.attr("ANY_SOURCE") = kAnySource;
   module.attr("ANY_TAG") = kAnyTag;
   module.attr("NO_COLOR") = kNoColor;
   bind_reduction(module);
   bind_schedules(module);
+  bind_prices(module);
   bind_communicator(module);
   bind_buffer(module);
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(&await_threads));

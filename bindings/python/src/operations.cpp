@@ -26,6 +26,13 @@ std::string explain(const Communicator& self, const std::string& operation, std:
                             named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
 }
 
+std::vector<AlgorithmPrice> prices(const Communicator& self, const std::string& operation,
+                                   std::size_t count, const std::string& type,
+                                   const std::string& op, int root) {
+  return self.get().prices(collective_of(operation), count,
+                           named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
+}
+
 void same_type(const char* what, const Array& first, const Array& second) {
   if (first.type != second.type)
     refuse(std::string(what) + ": the input's elements are " + std::string(to_string(first.type)) +
@@ -331,6 +338,25 @@ void bind_operations(nb::class_<Communicator>& type) {
   bind(As<Form::persistent>());
   type.def("explain", &explain, nb::arg("operation"), nb::arg("count"), nb::arg("type") = "f32",
            nb::arg("op") = "sum", nb::arg("root") = 0);
+  type.def("prices", &prices, nb::arg("operation"), nb::arg("count"), nb::arg("type") = "f32",
+           nb::arg("op") = "sum", nb::arg("root") = 0);
+}
+
+void bind_prices(nb::module_& module) {
+  nb::class_<AlgorithmPrice>(module, "AlgorithmPrice",
+                             "What one algorithm is predicted to take for a call.")
+      .def_ro("algorithm", &AlgorithmPrice::algorithm)
+      .def_ro("message_bytes", &AlgorithmPrice::message_bytes)
+      .def_ro("predicted_us", &AlgorithmPrice::predicted_us,
+              "Microseconds, or None if so many ranks are not priced.")
+      .def_ro("chosen", &AlgorithmPrice::chosen,
+              "Whether a call that names no algorithm uses this one.")
+      .def("__repr__", [](const AlgorithmPrice& self) {
+        return "AlgorithmPrice(\"" + self.algorithm +
+               "\", message_bytes=" + std::to_string(self.message_bytes) + ", predicted_us=" +
+               (self.predicted_us ? std::to_string(*self.predicted_us) : std::string("None")) +
+               (self.chosen ? ", chosen=True)" : ", chosen=False)");
+      });
 }
 
 }  // namespace tutti::python

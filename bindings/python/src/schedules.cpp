@@ -28,21 +28,24 @@ namespace {
 [[noreturn]] void refuse_schedule(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
 PlanRequest request_of(const std::string& operation, int rank, int ranks, int root,
-                       std::vector<int> groups) {
+                       std::vector<int> groups, std::vector<int> places) {
   const Collective what = collective_of(operation);
   if (ranks < 1) refuse_schedule("PlanRequest: ranks is at least 1");
   if (rank < 0 || rank >= ranks || root < 0 || root >= ranks)
     refuse_schedule("PlanRequest: rank and root are 0 to " + std::to_string(ranks - 1));
   if (!groups.empty() && groups.size() != static_cast<std::size_t>(ranks))
     refuse_schedule("PlanRequest: groups has a number for each rank, or none");
-  return {what, rank, ranks, root, std::move(groups)};
+  if (!places.empty() && places.size() != static_cast<std::size_t>(ranks))
+    refuse_schedule("PlanRequest: places has a number for each rank, or none");
+  return {what, rank, ranks, root, std::move(groups), 0, std::move(places)};
 }
 
-std::string groups_text(const std::vector<int>& groups) {
+/// Returns the numbers as one more argument of a call, or nothing if there are none.
+std::string argument_text(const char* name, const std::vector<int>& numbers) {
   std::string text;
-  for (const int group : groups)
-    text.append(text.empty() ? "" : ", ").append(std::to_string(group));
-  return text.empty() ? text : ", groups=[" + text + "]";
+  for (const int number : numbers)
+    text.append(text.empty() ? "" : ", ").append(std::to_string(number));
+  return text.empty() ? text : std::string(", ") + name + "=[" + text + "]";
 }
 
 /// A slice in Python: a chunk, or its number and how many follow.
@@ -252,25 +255,29 @@ void bind_builder(nb::module_& module) {
 void bind_request(nb::module_& module) {
   nb::class_<PlanRequest>(module, "PlanRequest",
                           "Asks an algorithm for the schedule of one rank. `groups` has the number "
-                          "of each rank's machine, or nothing if there is only one.")
+                          "of each rank's machine, or nothing if there is only one. Ranks of a "
+                          "machine with near numbers in `places` are near each other there.")
       .def(
           "__init__",
           [](PlanRequest* self, const std::string& operation, int rank, int ranks, int root,
-             std::vector<int> groups) {
-            new (self) PlanRequest(request_of(operation, rank, ranks, root, std::move(groups)));
+             std::vector<int> groups, std::vector<int> places) {
+            new (self) PlanRequest(
+                request_of(operation, rank, ranks, root, std::move(groups), std::move(places)));
           },
           nb::arg("operation"), nb::arg("rank"), nb::arg("ranks"), nb::arg("root") = 0,
-          nb::arg("groups") = std::vector<int>())
+          nb::arg("groups") = std::vector<int>(), nb::arg("places") = std::vector<int>())
       .def_prop_ro("operation",
                    [](const PlanRequest& self) { return std::string(to_string(self.what)); })
       .def_ro("rank", &PlanRequest::rank)
       .def_ro("ranks", &PlanRequest::ranks)
       .def_ro("root", &PlanRequest::root)
       .def_ro("groups", &PlanRequest::groups)
+      .def_ro("places", &PlanRequest::places)
       .def("__repr__", [](const PlanRequest& self) {
         return "PlanRequest(\"" + std::string(to_string(self.what)) +
                "\", rank=" + std::to_string(self.rank) + ", ranks=" + std::to_string(self.ranks) +
-               ", root=" + std::to_string(self.root) + groups_text(self.groups) + ")";
+               ", root=" + std::to_string(self.root) + argument_text("groups", self.groups) +
+               argument_text("places", self.places) + ")";
       });
 
   nb::class_<Operand>(module, "Operand",

@@ -13,7 +13,22 @@ on GPUs are used in the order of a stream: comm.all_reduce(array, stream=stream)
 """
 
 from . import schedule
-from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Reduction, RegisteredMemory, Work, version
+from ._core import (
+    ANY_SOURCE,
+    ANY_TAG,
+    NO_COLOR,
+    AlgorithmPrice,
+    Buffer,
+    Communicator,
+    Group,
+    Persistent,
+    Reduction,
+    RegisteredMemory,
+    Work,
+    launched,
+    newcomer,
+    version,
+)
 from .errors import (
     CorruptError,
     Error,
@@ -29,6 +44,7 @@ __version__ = version()
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
+    "AlgorithmPrice",
     "Buffer",
     "NO_COLOR",
     "Communicator",
@@ -45,6 +61,8 @@ __all__ = [
     "UnavailableError",
     "UsageError",
     "Work",
+    "launched",
+    "newcomer",
     "schedule",
     "version",
 ]

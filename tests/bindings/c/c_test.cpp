@@ -101,6 +101,7 @@ TEST(CAbi, TheConfigurationSaysWhatIsAccumulatedIn) {
 
 TEST(CAbi, AReductionOfOnesOwnWorksInEveryFormAndMayFail) { expect_well(own_reductions); }
 
+TEST(CAbi, PlansAndPricesOfCallsAreTold) { expect_well(plans_of_calls); }
 TEST(CAbi, AnAlgorithmOfOnesOwnIsProvedRunInheritedAndReleasedOnce) { expect_well(own_algorithms); }
 
 TEST(CAbi, AWrongAlgorithmIsUsageThatSaysWhatItsPlannerGotWrong) { expect_well(wrong_algorithms); }

@@ -25,6 +25,7 @@ const char* accumulation_as_configured(tuttiComm_t comm);
 const char* own_reductions(tuttiComm_t comm);
 const char* own_algorithms(tuttiComm_t comm);
 const char* wrong_algorithms(tuttiComm_t comm);
+const char* plans_of_calls(tuttiComm_t comm);
 const char* parts_of_a_communicator(tuttiComm_t comm);
 const char* buffers_of_a_communicator(tuttiComm_t comm);
 const char* registered_memory_of_the_program(tuttiComm_t comm);

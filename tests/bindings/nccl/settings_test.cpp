@@ -84,9 +84,11 @@ TEST(NcclSettings, ValuesThatHaveNoEffectAreNamedInTheLog) {
   sum_with({{"NCCL_DEBUG_FILE", log},
             {"NCCL_SHM_DISABLE", "yes"},
             {"NCCL_COMM_BLOCKING", "2"},
+            {"NCCL_TOPO_FILE", "/nowhere.xml"},
             {"NCCL_P2P_DISABLE", "-1"}});
   for (const char* named :
-       {"NCCL_SHM_DISABLE is 'yes'", "NCCL_COMM_BLOCKING is '2'", "NCCL_P2P_DISABLE is '-1'"})
+       {"NCCL_SHM_DISABLE is 'yes'", "NCCL_COMM_BLOCKING is '2'", "NCCL_P2P_DISABLE is '-1'",
+        "NCCL_TOPO_FILE: /nowhere.xml: No such file"})
     EXPECT_THAT(contents(log), HasSubstr(named));
   std::filesystem::remove(log);
   sum_with({{"NCCL_DEBUG_FILE", "/nowhere/log"}});

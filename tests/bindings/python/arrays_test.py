@@ -48,7 +48,25 @@ def explained(comm):
             raise AssertionError(wrong)
 
 
+def priced(comm):
+    prices = comm.prices("all_reduce", 1 << 20)
+    times = [price.predicted_us for price in prices]
+    assert times == sorted(times) and times[0] > 0, prices
+    chosen = [price.algorithm for price in prices if price.chosen]
+    assert len(chosen) == 1 and f'algorithm {chosen[0]}' in comm.explain("all_reduce", 1 << 20), prices
+    assert repr(prices[0]).startswith(f'AlgorithmPrice("{prices[0].algorithm}", message_bytes='), prices[0]
+    try:
+        comm.prices("all_reduce", 1, root=5, type="int9")
+    except tutti.UsageError as error:
+        assert '"int9"; there are ' in str(error), error
+    else:
+        raise AssertionError(prices)
+
+
 class Arrays(unittest.TestCase):
+    def test_algorithms_of_a_call_have_prices(self):
+        run(2, priced)
+
     def test_calls_are_explained_as_they_are_carried_out(self):
         run(2, explained)
 

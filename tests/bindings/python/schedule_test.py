@@ -178,6 +178,9 @@ class Schedules(unittest.TestCase):
         self.assertEqual(len({*all_ranks, *schedule.of_all_ranks(star, "all_reduce", 3)}), 3)
         request = schedule.PlanRequest("all_reduce", 1, 2, 0, [4, 7])
         self.assertEqual(repr(request), 'PlanRequest("all_reduce", rank=1, ranks=2, root=0, groups=[4, 7])')
+        request = schedule.PlanRequest("all_reduce", 1, 2, places=[1, 0])
+        self.assertEqual((request.places, repr(request)),
+                         ([1, 0], 'PlanRequest("all_reduce", rank=1, ranks=2, root=0, places=[1, 0])'))
         self.assertEqual(repr(schedule.in_rank_order(request, 5)), "[peer(0), input(5)]")
         self.assertEqual(tutti.schedule.of_all_ranks(lambda each: each.groups, "all_reduce", 2, groups=[4, 7]), [[4, 7]] * 2)
 

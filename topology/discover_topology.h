@@ -1,0 +1,28 @@
+// Describes this machine as a topology file does.
+#pragma once
+
+#include <string>
+
+#include "topology/discover_gpus.h"
+
+namespace tutti {
+
+/// Says where the parts of a machine are looked for.
+struct TopologySources {
+  GpuSources gpus = {};
+  std::string cpuinfo = "/proc/cpuinfo";
+};
+
+struct DiscoveredTopology {
+  /// What NCCL's topology XML says of such a machine, which read_nccl_topology() makes a graph: the
+  /// NUMA nodes, PCI switches, GPUs with their NVLinks, and network interfaces. There is at least
+  /// one NUMA node; where the system shows nothing else, it stands alone.
+  std::string xml;
+  std::string source;  ///< Who told of it, and what was looked for in vain; for people.
+};
+
+/// Discovers this machine. Where HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another one, only its
+/// NUMA nodes are known, unless the sources name a copy of its /sys. Never throws.
+DiscoveredTopology discover_topology(const TopologySources& sources = {});
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+#include "topology/pci_bus.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <system_error>
+
+#include "topology/first_line.h"
+
+namespace tutti {
+namespace {
+
+/// Returns the number at the beginning of the text, such as "16.0 GT/s PCIe", or 0.
+double number_before_unit(const std::string& text) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+/// Returns the lesser of two texts that begin with numbers, or the one that does.
+std::string lesser(const std::string& a, const std::string& b) {
+  const double one = number_before_unit(a), other = number_before_unit(b);
+  if (one <= 0 || other <= 0) return one > 0 ? a : b;
+  return one <= other ? a : b;
+}
+
+}  // namespace
+
+bool is_pci_address(std::string_view text) {
+  // The domain has four digits or more.
+  constexpr std::string_view kForm = "::.";
+  std::string marks;
+  for (const char c : text) {
+    const bool digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    if (!digit) marks += c;
+  }
+  return marks == kForm && text.size() >= std::string_view("0000:17:00.0").size() &&
+         text[text.size() - 2] == '.' && text[text.size() - 5] == ':' &&
+         text[text.size() - 8] == ':';
+}
+
+std::vector<std::string> PciBus::way_to(const std::filesystem::path& device) const {
+  std::error_code unresolved;
+  const std::filesystem::path folder =
+      std::filesystem::canonical(device, unresolved)
+          .lexically_relative(std::filesystem::canonical(sys_, unresolved));
+  std::vector<std::string> way;
+  for (const std::filesystem::path& part : folder) {
+    const std::string name = part.string();
+    const bool is_root = name.starts_with("pci") && name.find(':') != std::string::npos;
+    if (is_root || (!way.empty() && is_pci_address(name))) way.push_back(name);
+  }
+  return way;
+}
+
+std::vector<std::pair<std::string, std::string>> PciBus::attributes(
+    const std::vector<std::string>& way) const {
+  std::vector<std::pair<std::string, std::string>> found{{"busid", way.back()}};
+  const std::filesystem::path device = folder() / way.back();
+  const auto add = [&](const char* name, std::string value) {
+    if (!value.empty()) found.emplace_back(name, std::move(value));
+  };
+  for (const char* const name :
+       {"class", "vendor", "device", "subsystem_vendor", "subsystem_device"})
+    add(name, first_line(device / name));
+  // The first place of a way is the root of the bus, which has no link.
+  const bool has_port = way.size() > 2;
+  const std::filesystem::path port = has_port ? folder() / way[way.size() - 2] : device;
+  for (const auto& [name, file] : std::array<std::pair<const char*, const char*>, 2>{
+           {{"link_speed", "max_link_speed"}, {"link_width", "max_link_width"}}}) {
+    const std::string value = lesser(first_line(device / file), first_line(port / file));
+    // The system says 255 lanes, or an unknown speed, of a device without such a link.
+    if (number_before_unit(value) > 0 && number_before_unit(value) <= 64) add(name, value);
+  }
+  return found;
+}
+
+}  // namespace tutti
