@@ -79,8 +79,9 @@ constexpr std::array kKnobs{
          "What this machine costs, by which algorithms are chosen; auto: where tutti-perf --tune "
          "keeps it. Rank 0's counts."},
     Knob{"topology_file", TextKnob{&Config::topology_file, parse_any, "a path"}, kOwn,
-         "NCCL's topology XML of this machine, in place of what is discovered: for the order of "
-         "GPUs in rings, and for tutti-plan."},
+         "NCCL's topology XML of this machine, or a fabric's JSON, in place of what is discovered: "
+         "for the order of GPUs in rings (with TUTTI_DEVICE; else it is not read), tutti-plan show "
+         "and synthesize."},
     Knob{"accumulate",
          ChoiceKnob<Accumulate>{&Config::accumulate, kAccumulations, "step, f32 or reproducible"},
          kAgree,

@@ -15,6 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kMostNics = 4096;
+constexpr int kMostMegabits = 100'000'000;
 
 /// Returns the names in a folder of /sys, sorted by their length and then by their letters, which
 /// puts mlx5_10 behind mlx5_9.
@@ -46,7 +47,7 @@ Nic placed(const PciBus& bus, const std::filesystem::path& device) {
 int megabits_of(const std::string& rate) {
   double gigabits = 0;
   std::from_chars(rate.data(), rate.data() + rate.size(), gigabits);
-  return gigabits > 0 && gigabits < 1e5 ? static_cast<int>(gigabits * 1000) : 0;
+  return gigabits > 0 && gigabits * 1000 <= kMostMegabits ? static_cast<int>(gigabits * 1000) : 0;
 }
 
 std::vector<NicPort> rdma_ports(const std::filesystem::path& device, const std::string& name) {
@@ -90,7 +91,8 @@ MachineNics discover_nics(const PciBus& bus) {
     if (!is_usable(net / name)) continue;
     Nic nic = placed(bus, net / name / "device");
     const int speed = parse_number<int>(first_line(net / name / "speed")).value_or(0);
-    nic.ports = {{name, 1, std::max(0, speed), "", false}};
+    const bool known = speed > 0 && speed <= kMostMegabits;
+    nic.ports = {{name, 1, known ? speed : 0, "", false}};
     if (is_rdma(nic)) continue;
     (nic.bus.empty() ? others : devices).push_back(std::move(nic));
   }

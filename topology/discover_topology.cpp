@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <pugixml.hpp>
 
+#include "common/text.h"
 #include "topology/discover.h"
 #include "topology/discover_nics.h"
 #include "topology/first_line.h"
@@ -20,6 +21,7 @@
 namespace tutti {
 namespace {
 
+constexpr int kMostNuma = 1 << 16;
 constexpr const char* kGpuClass = "0x030200";
 constexpr const char* kNicClass = "0x020000";
 constexpr const char* kNvSwitchClass = "0x068000";
@@ -70,9 +72,11 @@ void set(pugi::xml_node node, const std::string& name, const std::string& value)
 /// switches on their way, each of which is written once.
 class Description {
  public:
-  Description(const Machine& machine, const PciBus& bus, const std::string& cpuinfo)
-      : bus_(bus), system_(document_.append_child("system")) {
+  explicit Description(const PciBus& bus) : bus_(bus), system_(document_.append_child("system")) {
     system_.append_attribute("version").set_value("1");
+  }
+
+  void add(const Machine& machine, const std::string& cpuinfo) {
     if (!machine.described)
       processor_ = {{"arch", architecture()},
                     {"vendor", line_of(cpuinfo, "vendor_id")},
@@ -93,7 +97,8 @@ class Description {
       if (pci.child("gpu")) continue;  // one of several with the same address
       pugi::xml_node node = pci.prepend_child("gpu");
       set(node, "dev", std::to_string(i));
-      set(node, "sm", std::to_string(gpu.sm));
+      const bool has_nvlinks = gpu.gcn.empty() && !gpu.nvlinks.empty();
+      if (gpu.sm > 0 || has_nvlinks) set(node, "sm", std::to_string(gpu.sm));
       set(node, "gcn", gpu.gcn);
       std::map<std::string_view, int> links;
       for (const std::string& end : gpu.nvlinks) ++links[end];
@@ -110,13 +115,16 @@ class Description {
   void add(const MachineNics& machine) {
     int number = 0;
     for (const Nic& nic : machine.nics) {
+      // A device has one element, which a GPU's takes.
+      const auto known = devices_.find(nic.bus);
+      if (known != devices_.end() && known->second.child("gpu")) continue;
       pugi::xml_node place =
           nic.bus.empty() ? cpu(nic.numa) : device(nic.bus, nic.pci, nic.numa, kNicClass);
       pugi::xml_node node = nic.bus.empty() ? pugi::xml_node() : place.child("nic");
       if (!node) node = nic.bus.empty() ? place.append_child("nic") : place.prepend_child("nic");
       for (const NicPort& port : nic.ports) {
         pugi::xml_node net = node.append_child("net");
-        set(net, "name", port.name);
+        set(net, "name", escape_controls(port.name));
         set(net, "dev", std::to_string(number++));
         if (port.megabits > 0) set(net, "speed", std::to_string(port.megabits));
         set(net, "port", std::to_string(port.number));
@@ -125,7 +133,9 @@ class Description {
     }
   }
 
-  std::string text() const {
+  /// A machine has at least one NUMA node.
+  std::string text() {
+    cpu(-1);
     std::ostringstream text;
     document_.save(text, "  ");
     return text.str();
@@ -135,7 +145,7 @@ class Description {
   void add_cpu(int numa, const Cpus& cpus) {
     pugi::xml_node node = system_.append_child("cpu");
     set(node, "numaid", std::to_string(numa));
-    set(node, "affinity", mask_of(cpus));
+    if (!cpus.empty()) set(node, "affinity", mask_of(cpus));
     for (const auto& [name, value] : processor_) set(node, name, value);
     cpus_.try_emplace(numa, node);
   }
@@ -143,7 +153,8 @@ class Description {
   /// Returns the element of a NUMA node: the first one for a device of which nobody says where it
   /// is.
   pugi::xml_node cpu(int numa) {
-    if (numa < 0) return system_.child("cpu");
+    if (cpus_.empty() && (numa < 0 || numa > kMostNuma)) add_cpu(0, {});
+    if (numa < 0 || numa > kMostNuma) return system_.child("cpu");
     if (!cpus_.contains(numa)) add_cpu(numa, {});
     return cpus_.at(numa);
   }
@@ -158,7 +169,8 @@ class Description {
         way.size() > 3 ? device(way[way.size() - 3], {way.begin(), way.end() - 2}, numa, "0x060400")
                        : cpu(numa);
     pugi::xml_node node = place.append_child("pci");
-    const std::vector<std::string> self = way.empty() ? std::vector{bus} : way;
+    // The name of a device in a copy of /sys may be that of another one.
+    const std::vector<std::string> self = way.empty() || way.back() != bus ? std::vector{bus} : way;
     for (const auto& [name, value] : bus_.attributes(self)) set(node, name, value);
     if (!node.attribute("class")) set(node, "class", class_if_unknown);
     return devices_.emplace(bus, node).first->second;
@@ -182,19 +194,24 @@ class Description {
 }  // namespace
 
 DiscoveredTopology discover_topology(const TopologySources& sources) {
-  const Machine machine = discover();
   const PciBus bus(sources.gpus.sys);
-  Description description(machine, bus, sources.cpuinfo);
-  if (machine.described && sources.gpus.sys == GpuSources().sys)
-    return {description.text(),
-            fmt::format("{}, of another machine, without its GPUs and network interfaces",
-                        machine.source)};
+  Description description(bus);
+  std::string from = fmt::format("a copy of /sys, {}", sources.gpus.sys);
+  if (sources.gpus.sys == GpuSources().sys) {
+    const Machine machine = discover();
+    description.add(machine, sources.cpuinfo);
+    if (machine.described)
+      return {description.text(),
+              "another machine, which HWLOC_XMLFILE or HWLOC_SYNTHETIC describes, without its GPUs "
+              "and network interfaces"};
+    from = fmt::format("this machine, told by {}", machine.source);
+  }
   const MachineGpus gpus = discover_gpus(sources.gpus);
   const MachineNics nics = discover_nics(bus);
   description.add(gpus);
   description.add(nics);
   return {description.text(),
-          fmt::format("{}; GPUs: {}; network: {}", machine.source, gpus.source, nics.source)};
+          fmt::format("{}; GPUs: {}; network: {}", from, gpus.source, nics.source)};
 }
 
 }  // namespace tutti

@@ -18,11 +18,12 @@ struct DiscoveredTopology {
   /// NUMA nodes, PCI switches, GPUs with their NVLinks, and network interfaces. There is at least
   /// one NUMA node; where the system shows nothing else, it stands alone.
   std::string xml;
-  std::string source;  ///< Who told of it, and what was looked for in vain; for people.
+  /// Which machine it is, who told of it, and what was looked for in vain; for people.
+  std::string source;
 };
 
 /// Discovers this machine. Where HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another one, only its
-/// NUMA nodes are known, unless the sources name a copy of its /sys. Never throws.
+/// NUMA nodes are known, and of a copy of /sys those that its devices name. Never throws.
 DiscoveredTopology discover_topology(const TopologySources& sources = {});
 
 }  // namespace tutti

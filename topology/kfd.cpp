@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostNodes = 1024, kMostLinks = 1024;
 constexpr std::uint64_t kXgmi = 11;  // of the driver's types of links
-constexpr std::uint64_t kMostLanes = 16;
+constexpr std::uint64_t kMostParallel = 16;
 
 using Properties = std::map<std::string, std::uint64_t, std::less<>>;
 
@@ -82,7 +82,7 @@ void add_xgmi_links(const std::filesystem::path& sys, std::vector<GpuNode>& gpus
       // Parallel links are one, of a higher bandwidth than each of them has.
       const std::uint64_t least = value_of(its, "min_bandwidth");
       const std::uint64_t lanes = least == 0 ? 1 : value_of(its, "max_bandwidth") / least;
-      gpu->nvlinks.insert(gpu->nvlinks.end(), std::clamp<std::uint64_t>(lanes, 1, kMostLanes),
+      gpu->nvlinks.insert(gpu->nvlinks.end(), std::clamp<std::uint64_t>(lanes, 1, kMostParallel),
                           end->second->bus);
     }
   }

@@ -32,8 +32,8 @@ double pci_bandwidth(std::string_view speed, std::int64_t width) {
       0;  // 10^9 a second on each lane; the text goes on with " GT/s" or " GT/s PCIe"
   std::from_chars(speed.data(), speed.data() + speed.size(), transfers);
   int hundred_megabits = 60;  // of PCI 3.0, which NCCL assumes where nothing is said
-  for (const auto& [rate, usable] : std::array<std::pair<double, int>, 6>{
-           {{2.5, 15}, {5, 30}, {8, 60}, {16, 120}, {32, 240}, {64, 480}}})
+  for (const auto& [rate, usable] : std::array<std::pair<double, int>, 7>{
+           {{2.5, 15}, {5, 30}, {8, 60}, {16, 120}, {32, 240}, {64, 480}, {128, 960}}})
     if (transfers == rate) hundred_megabits = usable;
   return static_cast<double>(width == 0 ? 16 : width) * hundred_megabits / 80.0;
 }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -24,6 +25,7 @@ constexpr NvmlResult kNvmlSuccess = 0;
 constexpr unsigned kMostNvLinks = 18;
 constexpr unsigned kMostGpus = 4096;  // No machine has so many: one that counts more is broken.
 constexpr int kReadByPeer = 0;        // NVML_P2P_CAPS_INDEX_READ
+constexpr int kEndIsGpu = 0;          // NVML_NVLINK_DEVICE_TYPE_GPU
 constexpr int kPeerAllowed = 0;       // NVML_P2P_STATUS_OK
 
 /// Holds the functions of NVML. Those that older versions lack are null.
@@ -37,6 +39,7 @@ struct Nvml {
   NvmlResult (*pci)(NvmlDevice, NvmlPciInfo*) = nullptr;
   NvmlResult (*link_state)(NvmlDevice, unsigned link, int* active) = nullptr;
   NvmlResult (*link_end)(NvmlDevice, unsigned link, NvmlPciInfo*) = nullptr;
+  NvmlResult (*link_end_kind)(NvmlDevice, unsigned link, int* kind) = nullptr;
   NvmlResult (*peer_status)(NvmlDevice, NvmlDevice, int index, int* status) = nullptr;
   NvmlResult (*capability)(NvmlDevice, int* major, int* minor) = nullptr;
 
@@ -50,6 +53,7 @@ struct Nvml {
     find(library, pci, "nvmlDeviceGetPciInfo_v3");
     find(library, link_state, "nvmlDeviceGetNvLinkState");
     find(library, link_end, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    find(library, link_end_kind, "nvmlDeviceGetNvLinkRemoteDeviceType");
     find(library, peer_status, "nvmlDeviceGetP2PStatus");
     find(library, capability, "nvmlDeviceGetCudaComputeCapability");
   }
@@ -70,17 +74,40 @@ std::string address_on_bus(const NvmlPciInfo& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
 }
 
-std::vector<std::string> ends_of_links(const Nvml& nvml, NvmlDevice device) {
-  std::vector<std::string> ends;
+/// The other end of an NVLink that is up.
+struct LinkEnd {
+  std::string bus;
+  bool is_gpu = false;  ///< NVML says that it is a GPU, whether it shows that one or not.
+};
+
+std::vector<LinkEnd> ends_of_links(const Nvml& nvml, NvmlDevice device) {
+  std::vector<LinkEnd> ends;
   if (nvml.link_state == nullptr || nvml.link_end == nullptr) return ends;
   for (unsigned link = 0; link < kMostNvLinks; ++link) {
     int active = 0;
     NvmlPciInfo end{};
     if (nvml.link_state(device, link, &active) == kNvmlSuccess && active != 0 &&
-        nvml.link_end(device, link, &end) == kNvmlSuccess)
-      ends.push_back(address_on_bus(end));
+        nvml.link_end(device, link, &end) == kNvmlSuccess) {
+      int kind = -1;
+      const bool told =
+          nvml.link_end_kind != nullptr && nvml.link_end_kind(device, link, &kind) == kNvmlSuccess;
+      ends.push_back({address_on_bus(end), told && kind == kEndIsGpu});
+    }
   }
   return ends;
+}
+
+/// Returns the ends of a GPU's links, without itself and without GPUs that are not shown: what is
+/// left and no GPU is a switch.
+std::vector<std::string> shown_ends(const std::vector<LinkEnd>& ends, const GpuNode& own,
+                                    const std::vector<GpuNode>& gpus) {
+  std::vector<std::string> shown;
+  for (const LinkEnd& end : ends) {
+    const bool known = std::any_of(gpus.begin(), gpus.end(),
+                                   [&](const GpuNode& gpu) { return gpu.bus == end.bus; });
+    if (end.bus != own.bus && (known || !end.is_gpu)) shown.push_back(end.bus);
+  }
+  return shown;
 }
 
 /// Returns the numbers of the other GPUs that `own` may not read. One of which NVML does not know
@@ -109,7 +136,6 @@ NvmlResult describe(const Nvml& nvml, unsigned index, NvmlDevice& device, GpuNod
   if (result != kNvmlSuccess) return result;
   const bool has_uuid = nvml.uuid(device, uuid, sizeof uuid - 1) == kNvmlSuccess;
   gpu = {address_on_bus(pci), name, has_uuid ? uuid : "", -1, {}};
-  gpu.nvlinks = ends_of_links(nvml, device);
   int major = 0, minor = 0;
   if (nvml.capability != nullptr && nvml.capability(device, &major, &minor) == kNvmlSuccess &&
       major > 0 && major < 100 && minor >= 0 && minor < 10)
@@ -137,8 +163,11 @@ NvmlAnswer ask_opened(const Nvml& nvml, const std::string& library) {
   }
   if (const std::size_t lost = count - devices.size(); lost > 1)
     answer.gap += fmt::format(", nor {} more", lost - 1);
-  for (std::size_t own = 0; own < devices.size(); ++own)
-    answer.gpus[own].unreachable = refused_peers(nvml, devices, own);
+  for (std::size_t own = 0; own < devices.size(); ++own) {
+    GpuNode& gpu = answer.gpus[own];
+    gpu.nvlinks = shown_ends(ends_of_links(nvml, devices[own]), gpu, answer.gpus);
+    gpu.unreachable = refused_peers(nvml, devices, own);
+  }
   return answer;
 }
 
@@ -155,6 +184,7 @@ std::string why_not_opened(const std::string& library) {
 }  // namespace
 
 NvmlAnswer ask_nvml(const std::string& library) {
+  if (library.empty()) return {{}, "NVML is not asked", {}};
   const auto close = [](void* opened) { dlclose(opened); };
   const std::unique_ptr<void, decltype(close)> opened(dlopen(library.c_str(), RTLD_NOW), close);
   if (opened == nullptr) return {{}, why_not_opened(library), {}};

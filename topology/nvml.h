@@ -15,7 +15,7 @@ struct NvmlAnswer {
   std::string gap;      ///< Which GPUs it counts and does not describe; empty if there are none.
 };
 
-/// Loads `library` and asks it. Never throws.
+/// Loads `library` and asks it, unless the name is empty. Never throws.
 NvmlAnswer ask_nvml(const std::string& library);
 
 }  // namespace tutti

@@ -5,10 +5,13 @@
 #include <charconv>
 #include <system_error>
 
+#include "common/text.h"
 #include "topology/first_line.h"
 
 namespace tutti {
 namespace {
+
+constexpr int kMostLanesOfLink = 64;
 
 /// Returns the number at the beginning of the text, such as "16.0 GT/s PCIe", or 0.
 double number_before_unit(const std::string& text) {
@@ -47,7 +50,9 @@ std::vector<std::string> PciBus::way_to(const std::filesystem::path& device) con
   std::vector<std::string> way;
   for (const std::filesystem::path& part : folder) {
     const std::string name = part.string();
+    // A controller may be the root of a bus of its own, in a domain of its own.
     const bool is_root = name.starts_with("pci") && name.find(':') != std::string::npos;
+    if (is_root) way.clear();
     if (is_root || (!way.empty() && is_pci_address(name))) way.push_back(name);
   }
   return way;
@@ -70,7 +75,12 @@ std::vector<std::pair<std::string, std::string>> PciBus::attributes(
            {{"link_speed", "max_link_speed"}, {"link_width", "max_link_width"}}}) {
     const std::string value = lesser(first_line(device / file), first_line(port / file));
     // The system says 255 lanes, or an unknown speed, of a device without such a link.
-    if (number_before_unit(value) > 0 && number_before_unit(value) <= 64) add(name, value);
+    const bool is_width = std::string_view(name) == "link_width";
+    const bool known =
+        is_width ? parse_number<int>(value).value_or(kMostLanesOfLink + 1) <= kMostLanesOfLink &&
+                       number_before_unit(value) > 0
+                 : number_before_unit(value) > 0;
+    if (known) add(name, value);
   }
   return found;
 }

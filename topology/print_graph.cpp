@@ -17,11 +17,23 @@ const Device& device(const Graph& graph, int at) {
   return graph.devices[static_cast<std::size_t>(at)];
 }
 
+/// Returns the name that the system has for a port, such as "mlx5_0", or an empty text.
+std::string name_in_system(const Device& device) {
+  if (device.elements.empty()) return {};
+  for (const auto& [name, value] : device.elements.back().attributes)
+    if (name == "name") return value;
+  return {};
+}
+
 std::string title(const Device& device) {
   switch (device.kind) {
     case DeviceKind::gpu: return fmt::format("GPU {} ({})", device.number, device.name);
     case DeviceKind::nic: return fmt::format("NIC {}", device.name);
     case DeviceKind::pci: return fmt::format("PCI {}", device.name);
+    case DeviceKind::port: {
+      const std::string name = name_in_system(device);
+      return name.empty() ? device.name : fmt::format("{} ({})", device.name, name);
+    }
     default: return device.name;
   }
 }

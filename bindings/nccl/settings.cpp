@@ -167,15 +167,17 @@ void read_network(Config& config) {
     }
 }
 
-// NCCL goes on where there is no such file.
-void read_topology(Config& config) {
+// Returns the topology file that the program's environment names, if there is one: NCCL goes on
+// where there is none.
+std::optional<std::string> topology_file(const Config& config) {
   const auto file = variable("NCCL_TOPO_FILE");
-  if (!file || config.origins.contains("topology_file")) return;
-  if (access(file->c_str(), R_OK) == 0)
+  if (!file || config.origins.contains("topology_file")) return std::nullopt;
+  return file;
+}
+
+void read_topology(Config& config) {
+  if (const auto file = topology_file(config); file && access(file->c_str(), R_OK) == 0)
     config.set("topology_file", *file);
-  else
-    write_line(config, "NCCL_TOPO_FILE: " + *file + ": " + std::strerror(errno) +
-                           ": this machine's own topology is used");
 }
 
 // Records which ways between ranks the program's environment or configuration has taken away.
@@ -227,6 +229,9 @@ void tell_once(const Config& config) {
   if (const auto level = variable("NCCL_DEBUG");
       level && strcasecmp(level->c_str(), "VERSION") == 0)
     write_line(config, "libnccl.so.2 of tutti, for programs of NCCL 2.32");
+  if (const auto file = topology_file(config); file && access(file->c_str(), R_OK) != 0)
+    write_line(config, "NCCL_TOPO_FILE: " + *file + ": " + std::strerror(errno) +
+                           ": this machine's own topology is used");
   std::string names;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view entry(*at);

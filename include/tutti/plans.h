@@ -12,12 +12,13 @@ extern "C" {
 typedef struct tuttiPrice_t {
   const char* algorithm;
   size_t message_bytes; /* the largest message that the call would use */
-  double predicted_us;  /* microseconds; negative if so many ranks are not priced */
+  double predicted_us;  /* microseconds; negative for one rank, and for very many */
   int chosen;           /* not 0 if a call that names no algorithm uses this one */
 } tuttiPrice_t;
 
-/* Sets *prices to an array of *number algorithms that can serve a call of `count` elements, the
-   fastest first; they are the same on every rank. `root` is 0 if the collective has none. The array
+/* Sets *prices to an array of those *number algorithms of tutti's own that can serve a call of
+   `count` elements, the fastest first; they are the same on every rank. None is chosen where a file
+   of schedules serves the call. `root` is 0 if the collective has none. The array
    belongs to `comm`, and is valid until the next call of this function for it. */
 TUTTI_API tuttiResult_t tuttiCommPrices(tuttiComm_t comm, tuttiCollective_t what, size_t count,
                                         tuttiDataType_t dtype, tuttiOp_t op, int root,

@@ -23,36 +23,53 @@ namespace {
 // A start waits for it: some tenths of a second at most.
 constexpr std::int64_t kOrderSteps = std::int64_t{1} << 27;
 
+// Returns the topology of this machine. A file that is named must be right; where what the machine
+// says of itself is not, that is `unavailable`.
 Graph topology_of(const Config& config) {
-  if (!config.topology_file.empty()) return read_topology_file(config.topology_file).node;
-  return read_nccl_topology("this machine", discover_topology().xml);
+  const bool named = !config.topology_file.empty();
+  try {
+    return named ? read_topology_file(config.topology_file).node
+                 : read_nccl_topology("this machine", discover_topology().xml);
+  } catch (const Error& error) {
+    if (named)
+      throw Error(error.kind(),
+                  fmt::format("TUTTI_TOPOLOGY_FILE (Config::topology_file): {}", error.what()));
+    throw Error(ErrorKind::unavailable, error.what());
+  }
 }
 
 // Returns the GPUs of this machine in the order of its best ring; empty if there is none.
-std::vector<PlacedGpu> order_of_gpus(const Config& config, Log& log) {
-  const Graph graph = topology_of(config);
+std::vector<std::string> order_of_gpus(const Config& config, Log& log) {
+  std::string why = "no order of its GPUs is better than another one";
   try {
     StepBudget budget("the search for the order of the GPUs", kOrderSteps);
-    return order_gpus(graph, budget);
+    std::vector<std::string> order = order_gpus(topology_of(config), budget);
+    if (!order.empty()) return order;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::unavailable) throw;
-    log.write(LogLevel::info, "rings follow the numbers of the ranks: {}", error.what());
-    return {};
+    why = error.what();
   }
+  log.write(LogLevel::debug, "rings follow the numbers of the ranks of this machine: {}", why);
+  return {};
 }
 
-int place_in(const std::vector<PlacedGpu>& order, const GpuDevice& gpu, Log& log) {
+// A GPU that is not in the topology comes behind the others.
+int place_in(const std::vector<std::string>& order, const GpuDevice& gpu, const Config& config,
+             Log& log) {
   if (order.empty()) return 0;
-  const auto found = std::find_if(order.begin(), order.end(),
-                                  [&](const PlacedGpu& each) { return each.bus == gpu.bus(); });
-  if (found == order.end()) {
-    log.write(LogLevel::info, "GPU {} ({}) is not in the topology, so rings do not know its links",
-              gpu.ordinal(), gpu.bus());
-    return 0;
-  }
-  log.write(LogLevel::debug, "GPU {} ({}) has place {} of {} in the ring of its machine",
-            gpu.ordinal(), gpu.bus(), found->place, order.size());
-  return found->place;
+  const auto found = std::find(order.begin(), order.end(), gpu.bus());
+  const auto place = static_cast<int>(found - order.begin());
+  if (found != order.end())
+    log.write(LogLevel::debug, "GPU {} ({}) has place {} of {} in the ring of its machine",
+              gpu.ordinal(), gpu.bus(), place, order.size());
+  else
+    log.write(config.topology_file.empty() ? LogLevel::info : LogLevel::warn,
+              "GPU {} ({}) is not in the topology{}, so rings do not know its links", gpu.ordinal(),
+              gpu.bus(),
+              config.topology_file.empty()
+                  ? ""
+                  : fmt::format(" of TUTTI_TOPOLOGY_FILE={}", shown(config.topology_file)));
+  return place;
 }
 
 // Returns the number of each rank's machine, indexed by rank; machines are numbered in the order of
@@ -72,16 +89,17 @@ std::vector<int> machines_of(const Texts& column, const std::vector<Location>& l
 
 // Returns the place of each rank, indexed by rank. Empty if no two ranks of one machine differ.
 std::vector<int> places_of(const Texts& column, const std::vector<Location>& locations) {
-  std::map<std::string_view, int> first;  // the place of a machine's first rank
-  bool differ = false;
+  std::map<std::string_view, int> first;  // the place of one of a machine's ranks
+  const bool differ =
+      std::any_of(locations.begin(), locations.end(), [&](const Location& location) {
+        return first.emplace(location.host, location.place).first->second != location.place;
+      });
   std::vector<int> places;
-  for (const Texts::Run& run : column.runs()) {
-    const Location& location = locations[run.value];
-    const int of_first = first.emplace(location.host, location.place).first->second;
-    differ = differ || of_first != location.place;
-    places.resize(run.end, location.place);
-  }
-  return differ ? places : std::vector<int>();
+  if (!differ) return places;
+  places.reserve(column.size());
+  for (const Texts::Run& run : column.runs()) places.resize(run.end, locations[run.value].place);
+  assert(places.size() == column.size());
+  return places;
 }
 
 void share_cores(CommunicatorParts& parts, const Texts& column,
@@ -121,19 +139,25 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
 Location own_location(const CommunicatorParts& parts) {
   const Config& config = parts.runtime->config();
   Log& log = parts.runtime->log();
-  const Cpus cpus = affinity();
-  const int place = parts.gpu != nullptr ? place_in(order_of_gpus(config, log), *parts.gpu, log)
-                                         : package_of(cpus).value_or(0);
-  return {host_identity(), cpus, place};
+  Location location{host_identity(), affinity()};
+  if (parts.gpu != nullptr) {
+    location.place = place_in(order_of_gpus(config, log), *parts.gpu, config, log);
+  } else if (const auto package = package_of(location.cpus)) {
+    location.place = *package;
+    log.write(LogLevel::debug, "rank {} is bound to package {}", parts.rank, *package);
+  }
+  return location;
 }
 
 void place_threads(std::vector<CommunicatorParts>& all) {
   if (all.front().gpu == nullptr) return;
+  const Config& config = all.front().runtime->config();
   Log& log = all.front().runtime->log();
-  const std::vector<PlacedGpu> order = order_of_gpus(all.front().runtime->config(), log);
+  const std::vector<std::string> order = order_of_gpus(config, log);
   if (order.empty()) return;
   std::vector<int> places;
-  for (const CommunicatorParts& parts : all) places.push_back(place_in(order, *parts.gpu, log));
+  for (const CommunicatorParts& parts : all)
+    places.push_back(place_in(order, *parts.gpu, config, log));
   for (CommunicatorParts& parts : all) parts.places = places;
 }
 

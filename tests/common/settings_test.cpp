@@ -94,6 +94,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                  "TUTTI_TLS=1",
                                  "TUTTI_CHECKSUM=1",
                                  "TUTTI_TUNING_FILE=/t.json",
+                                 "TUTTI_TOPOLOGY_FILE=/t.xml",
                                  "TUTTI_SCHEDULES=/schedules",
                                  "TUTTI_INTERFACES=^docker,lo",
                                  "TUTTI_RDMA_DEVICES=mlx5_1",
@@ -123,8 +124,8 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.bind, "0-1,2");
   EXPECT_EQ(config.device, "3");
   EXPECT_EQ(config.tuning_file, "/t.json");
+  EXPECT_EQ(config.topology_file, "/t.xml");
   EXPECT_EQ(config.schedules, "/schedules");
-  EXPECT_EQ(config.spin_polls, -1);
   EXPECT_EQ(config.log_level, LogLevel::debug);
   EXPECT_EQ(config.store, "tcp://[::1]:29500");
   EXPECT_EQ(config.secret, "0123456789abcdef");

@@ -98,7 +98,7 @@ void plan(const Graph& graph) {
     bounded([&] { search_trees(paths); });
     bounded([&] {
       StepBudget budget("the search for an order", kFuzzedSteps);
-      const std::vector<PlacedGpu> order = order_gpus(graph, budget);
+      const std::vector<std::string> order = order_gpus(graph, budget);
       assert(order.empty() || order.size() == graph.all(DeviceKind::gpu).size());
     });
   });

@@ -132,8 +132,8 @@ TEST(HostIdentity, IsTheSameTwiceAndNotEmpty) {
 TEST(Location, ComesBackAsItWas) {
   for (const Location& location : {Location{"boot/17", {0, 1, 7}, 3}, Location{"name", {}}})
     EXPECT_EQ(parse_location(to_text(location)), location);
-  for (const char* const wrong :
-       {"nowhere", "here 0-x 0", "here 0-1", "here 0-1 ", "here 0-1 -1", "here 0-1 x", "here 0 1 2"})
+  for (const char* const wrong : {"nowhere", "here 0-x 0", "here 0-1", "here 0-1 ", "here 0-1 -1",
+                                  "here 0-1 x", "here 0 1 2"})
     EXPECT_FALSE(parse_location(wrong)) << wrong;
 }
 

@@ -57,16 +57,32 @@ TEST_F(TuttiPlanTopology, OfThisMachineNeedsNoFile) {
   EXPECT_EQ(output({"show", file, "--xml"}), xml);
   EXPECT_EQ(output({"show", file, "--json"}), output({"show", "--sys", sys.path(), "--json"}));
   EXPECT_THAT(output({"show", "--xml", "--json"}, 2), HasSubstr("excludes"));
+  EXPECT_THAT(output({"show", "--sys", file}, 2), HasSubstr("is no folder"));
+  EXPECT_THAT(output({"show", ""}, 2), HasSubstr("the name is empty"));
+  EXPECT_THAT(output({"show", node_, "--xml", "--nodes", "2"}, 2), HasSubstr("excludes"));
+  Command noted({TUTTI_PLAN, "show", "--sys", sys.path(), "--xml"});
+  EXPECT_EQ(noted.wait(), 0);
+  EXPECT_THAT(noted.err(), AllOf(StartsWith("a copy of /sys, "), HasSubstr("NVML is not asked")));
 }
 
 TEST_F(TuttiPlanTopology, IsThatOfTheVariableWhereNoFileIsNamed) {
-  Command named({TUTTI_PLAN, "show", "--graph"}, {"TUTTI_TOPOLOGY_FILE=" + node_});
+  const auto with = [](const std::string& file, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"/usr/bin/env", "TUTTI_TOPOLOGY_FILE=" + file, TUTTI_PLAN});
+    return arguments;
+  };
+  Command named(with(node_, {"show", "--graph"}));
   EXPECT_EQ(named.wait(), 0) << named.err();
-  EXPECT_THAT(named.out(), StartsWith("TUTTI_TOPOLOGY_FILE=" + node_ + "\n"));
+  EXPECT_THAT(named.out(), StartsWith("the topology of TUTTI_TOPOLOGY_FILE, " + node_ + "\n"));
   EXPECT_THAT(named.out(), HasSubstr("nvlink GPU 0 40 GB/s\n"));
-  Command missing({TUTTI_PLAN, "show"}, {"TUTTI_TOPOLOGY_FILE=/nowhere.xml"});
+  Command missing(with("/nowhere.xml", {"show"}));
   EXPECT_EQ(missing.wait(), 2);
-  EXPECT_THAT(missing.err(), HasSubstr("/nowhere.xml"));
+  EXPECT_THAT(missing.err(), HasSubstr("TUTTI_TOPOLOGY_FILE: the topology is '/nowhere.xml'"));
+  Command synthesized(with(node_, {"synthesize", "broadcast"}));
+  EXPECT_EQ(synthesized.wait(), 0) << synthesized.err();
+  EXPECT_THAT(synthesized.out(), HasSubstr("\"node_broadcast\""));
+  EXPECT_THAT(synthesized.err(),
+              StartsWith("the topology of TUTTI_TOPOLOGY_FILE, " + node_ + "\n"));
 }
 
 TEST_F(TuttiPlanTopology, OfSeveralNodesHasRingsAlongTheirRails) {
@@ -112,7 +128,6 @@ TEST_F(TuttiPlanTopology, WithoutSchedulesSaysWhy) {
               HasSubstr("all_to_all cannot be synthesized"));
   EXPECT_THAT(output({"synthesize", "broadcast", "--root", "3", "--topology", node_}, 2),
               HasSubstr("the root 3 is no GPU of the topology's 3"));
-  EXPECT_THAT(output({"synthesize", "all_reduce"}, 2), HasSubstr("--topology is required"));
   const std::string empty = write("empty.xml", "<system><cpu numaid=\"0\"/></system>");
   EXPECT_THAT(output({"synthesize", "all_reduce", "--topology", empty}, 2),
               HasSubstr("at least two GPUs"));

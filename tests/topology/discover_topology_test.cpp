@@ -100,13 +100,21 @@ TEST_F(ServerTopology, IsWhatNcclWritesOfSuchAMachine) {
           <net name="mlx5_0" dev="0" speed="200000" port="1" guid="0xb83fd20300123456" />
         </nic>
       </pci>)"));
-  EXPECT_THAT(xml, AllOf(HasSubstr(R"(<cpu numaid="1" )"), HasSubstr(R"(vendor="GenuineIntel")"),
-                         HasSubstr(R"(familyid="6" modelid="143")")));
+  EXPECT_THAT(xml, AllOf(HasSubstr(R"(<cpu numaid="0">)"), HasSubstr(R"(<cpu numaid="1">)")))
+      << "the processors are not those of this machine";
   EXPECT_THAT(xml, HasSubstr(R"(<net name="eth0" dev="1" speed="25000" port="1" />)"))
       << "its RDMA port is down";
   EXPECT_THAT(xml, Not(HasSubstr("ib0"))) << "the same port as mlx5_0";
   EXPECT_THAT(xml, Not(HasSubstr("eth1"))) << "it is down";
   EXPECT_THAT(xml, Not(HasSubstr("docker0")));
+}
+
+TEST_F(ServerTopology, OfThisMachineHasItsProcessors) {
+  const DiscoveredTopology found = discover_topology({{"/sys", ""}, cpuinfo_});
+  EXPECT_THAT(found.xml, AllOf(HasSubstr(R"(<cpu numaid=")"), HasSubstr(R"(vendor="GenuineIntel")"),
+                               HasSubstr(R"(familyid="6" modelid="143")")));
+  EXPECT_THAT(found.xml, HasSubstr("affinity=\"")) << "cpus of a NUMA node";
+  EXPECT_THAT(found.source, testing::StartsWith("this machine, told by "));
 }
 
 TEST_F(ServerTopology, BecomesAGraphThatIsWrittenAndReadAgain) {
@@ -215,10 +223,10 @@ TEST(DiscoveredTopology, OfAmdsGpusHasTheLinksThatTheDriverShows) {
   sys.add_kfd_link(3, 2, "a line that is none");
   const DiscoveredTopology found = discover_topology({{sys.path(), "no-nvml.so"}, "/nonexistent"});
   EXPECT_THAT(found.xml, HasSubstr(R"(
-      <gpu dev="0" sm="0" gcn="gfx942">
+      <gpu dev="0" gcn="gfx942">
         <xgmi target="0000:af:00.0" count="3" tclass="0x038000" />
         <xgmi target="0000:df:00.0" count="1" tclass="0x038000" />
-        </gpu>)"))
+      </gpu>)"))
       << found.xml;
   const Graph graph = read_nccl_topology("this machine", found.xml);
   const Paths paths(graph);
@@ -226,6 +234,43 @@ TEST(DiscoveredTopology, OfAmdsGpusHasTheLinksThatTheDriverShows) {
   EXPECT_EQ(paths.between(0, 1).gb_per_s, 144);
   EXPECT_EQ(paths.between(2, 0).gb_per_s, 48);
   EXPECT_EQ(paths.between(1, 2).kind, PathKind::nvb);
+}
+
+TEST(DiscoveredTopology, LeavesOutWhatCannotBe) {
+  const FakeSys sys("topology-odd");
+  sys.add_gpu("pci0000:00/0000:00:01.0/0000:01:00.0", "2000000");  // no such NUMA node
+  sys.say("0000:01:00.0", "max_link_width", "2.5");
+  sys.add_interface("eth0", "pci0000:00/0000:00:01.0/0000:01:00.0", "1000");  // of a GPU
+  sys.add("pci0000:00/0000:00:02.0/0000:02:00.0", "0x15b3", "0x020000", "0");
+  sys.add_interface("eth\x1b[1m", "pci0000:00/0000:00:02.0/0000:02:00.0", "200000000");
+  // A device whose name leads to another one, and one behind a controller with a bus of its own.
+  std::filesystem::create_directory_symlink("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0",
+                                            sys.path() + "/bus/pci/devices/0000:0a:00.0");
+  sys.add_gpu("pci0000:16/0000:16:00.5/pci10000:e0/10000:e0:01.0/10000:e1:00.0", "0");
+  const DiscoveredTopology found = discover_topology({{sys.path(), ""}, "/nonexistent"});
+  const Graph graph = read_nccl_topology("this machine", found.xml);
+  EXPECT_EQ(graph.all(DeviceKind::gpu).size(), 3u) << found.xml;
+  EXPECT_EQ(graph.all(DeviceKind::port).size(), 1u);
+  EXPECT_THAT(graph.all(DeviceKind::pci), IsEmpty()) << found.xml;
+  EXPECT_THAT(found.xml, AllOf(Not(HasSubstr("affinity")), Not(HasSubstr("vendor=\"Gen")),
+                               Not(HasSubstr("speed=")), HasSubstr("eth\\x1b[1m")))
+      << "it is not this machine, and the speed is none";
+  EXPECT_THAT(found.source, AllOf(testing::StartsWith("a copy of /sys, " + sys.path()),
+                                  HasSubstr("NVML is not asked")));
+}
+
+TEST(DiscoveredTopology, HasNoLinksToGpusThatAreHidden) {
+  const FakeSys sys("topology-hidden");
+  ::setenv("FAKE_NVML",
+           "0000:01:00.0 H100 - *0000:03:00.0,*0000:02:00.0,0000:01:00.0 -\n"
+           "0000:02:00.0 H100 - *0000:03:00.0,*0000:01:00.0,0000:05:00.0 -\n",
+           1);
+  const char* const nvml = std::getenv("TUTTI_TEST_NVML");
+  const MachineGpus found = discover_gpus({sys.path(), nvml != nullptr ? nvml : "not built"});
+  ::unsetenv("FAKE_NVML");
+  ASSERT_EQ(found.gpus.size(), 2u);
+  EXPECT_THAT(found.gpus[0].nvlinks, ElementsAre("0000:02:00.0")) << "none is its own";
+  EXPECT_THAT(found.gpus[1].nvlinks, ElementsAre("0000:01:00.0", "0000:05:00.0"));
 }
 
 TEST(PciAddresses, AreToldFromOtherNames) {
@@ -253,12 +298,7 @@ TEST(Packages, AreThoseOfCpusThatAreAllInOne) {
 
 std::vector<std::string> order_of(const Graph& graph) {
   StepBudget budget("a test", kRingSteps);
-  std::vector<std::string> buses;
-  for (const PlacedGpu& gpu : order_gpus(graph, budget)) {
-    EXPECT_EQ(gpu.place, static_cast<int>(buses.size()));
-    buses.push_back(gpu.bus);
-  }
-  return buses;
+  return order_gpus(graph, budget);
 }
 
 Graph gpus_with_links(int gpus, const std::vector<std::pair<int, int>>& links) {

@@ -1,5 +1,6 @@
 // Stands in for NVIDIA's management library (libnvidia-ml.so.1). FAKE_NVML has a line for each GPU:
-// its address, its name, its UUID, the ends of its NVLinks, and the GPUs that it may not access.
+// its address, its name, its UUID, the ends of its NVLinks (a * before one says that it is a GPU),
+// and the GPUs that it may not access.
 // The lists have commas, and "-" is an empty one. A UUID "-" is one that it does not tell, a name
 // "lost" is that of a GPU without a handle, and one "endless" fills all that there is for a name.
 // FAKE_NVML_ERROR is what nvmlInit returns, and FAKE_NVML_COUNT the number of GPUs if it is wrong.
@@ -106,7 +107,14 @@ EXPORT int nvmlDeviceGetNvLinkState(void* device, unsigned link, int* active) {
 }
 EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned link, PciInfo* info) {
   if (link >= gpu_of(device)->links.size()) return kInvalidArgument;
-  return describe(gpu_of(device)->links[link], info);
+  const std::string& end = gpu_of(device)->links[link];
+  return describe(end[0] == '*' ? end.substr(1) : end, info);
+}
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void* device, unsigned link, int* kind) {
+  constexpr int kGpu = 0, kSwitch = 2;
+  if (link >= gpu_of(device)->links.size()) return kInvalidArgument;
+  *kind = gpu_of(device)->links[link][0] == '*' ? kGpu : kSwitch;
+  return 0;
 }
 EXPORT int nvmlDeviceGetP2PStatus(void* device, void* peer, int index, int* status) {
   if (index != 0) return kNotSupported;

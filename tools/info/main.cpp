@@ -122,9 +122,9 @@ int main(int argc, char** argv) {
       "tutti-info");
   Arguments arguments;
   app.add_flag("--config", arguments.config, "Every knob, its value and where that came from");
-  auto* topology =
-      app.add_flag("--topology", arguments.topology,
-                   "Packages, memory, caches, cores and GPUs, and what limits this process");
+  auto* topology = app.add_flag(
+      "--topology", arguments.topology,
+      "Packages, memory, caches, cores, GPUs and networks, and what limits this process");
   app.add_flag(
       "--transports", arguments.transports,
       "Each way to move messages: its latency, rate and memory, or why it cannot be used here");
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->envname("TUTTI_BIND");
   app.add_option("--sys", arguments.sys,
-                 "With --topology: look for GPUs on the PCI bus in this copy of /sys")
+                 "With --topology: look for GPUs and network interfaces in this copy of /sys, too")
       ->needs(topology)
       ->check(CLI::ExistingDirectory);
   auto* json = app.add_flag("--json", arguments.json, "As JSON");

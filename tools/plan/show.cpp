@@ -6,14 +6,11 @@
 #include <sstream>
 #include <string>
 
-#include <tutti/config.hpp>
-
 #include "common/text.h"
 #include "tools/plan/commands.h"
-#include "topology/discover_topology.h"
+#include "tools/plan/topology.h"
 #include "topology/nccl_xml.h"
 #include "topology/search/plan.h"
-#include "topology/topology_file.h"
 
 namespace tutti::tools {
 namespace {
@@ -42,6 +39,11 @@ std::string heading(const Fabric& fabric, bool all) {
       all ? "all of them" : "each node");
 }
 
+CLI::Validator no_empty_name() {
+  return CLI::Validator(
+      [](const std::string& name) { return name.empty() ? "the name is empty" : ""; }, "");
+}
+
 void use_nodes(Fabric& fabric, int nodes) {
   if (fabric.nodes > 1)
     throw CLI::ValidationError("--nodes: the file says how many nodes there are");
@@ -50,33 +52,16 @@ void use_nodes(Fabric& fabric, int nodes) {
   fabric.set_nodes(nodes);
 }
 
-/// A topology, and for people, on the line above it, which one it is.
-struct Shown {
-  Fabric fabric;
-  std::string title;
-};
-
-Shown look(const Arguments& arguments) {
-  std::string path = arguments.path;
-  if (path.empty() && arguments.sys.empty()) path = Config::from_env().topology_file;
-  if (!path.empty()) {
-    const bool named = !arguments.path.empty();
-    return {read_topology_file(path), named ? "" : fmt::format("TUTTI_TOPOLOGY_FILE={}\n", path)};
-  }
-  TopologySources sources;
-  if (!arguments.sys.empty()) sources.gpus.sys = arguments.sys;
-  const DiscoveredTopology found = discover_topology(sources);
-  return {fabric_of(read_nccl_topology("this machine", found.xml)),
-          fmt::format("this machine, told by {}\n", found.source)};
-}
-
 int show(const Arguments& arguments) {
   if (!arguments.path.empty() && !arguments.sys.empty())
     throw CLI::ValidationError("--sys: a file is shown, not a machine");
-  auto [fabric, title] = look(arguments);
-  title = escaped(title);
+  auto [fabric, name, title] = topology_of(arguments.path, arguments.sys);
+  if (!title.empty()) title = escaped(title);
+  if (arguments.xml || arguments.json || arguments.dot || arguments.svg)
+    fmt::print(stderr, "{}", title);  // what programs read has no place for it
   if (arguments.nodes > 0) use_nodes(fabric, arguments.nodes);
   if (arguments.xml) {
+    if (fabric.nodes > 1) throw CLI::ValidationError("--xml: the file describes several machines");
     fmt::print("{}", write_nccl_topology(fabric.node));
     return 0;
   }
@@ -107,12 +92,16 @@ void add_show(CLI::App& app, Run& run) {
       "Shows the topology of this machine, or the one that a file describes, with the best paths, "
       "rings and trees");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option(
-      "file", arguments->path,
-      "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md); without "
-      "it TUTTI_TOPOLOGY_FILE, or else this machine");
-  command->add_option("--sys", arguments->sys,
-                      "A copy of /sys, which shows the devices of another machine");
+  command
+      ->add_option(
+          "file", arguments->path,
+          "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md); without it "
+          "TUTTI_TOPOLOGY_FILE, or else this machine")
+      ->check(no_empty_name());
+  command
+      ->add_option("--sys", arguments->sys,
+                   "A copy of /sys, which shows the devices of another machine; NVML is not asked")
+      ->check(no_empty_name());
   CLI::Option* const json =
       command->add_flag("--json", arguments->json, "Print one JSON object in place of text");
   CLI::Option* const dot =
@@ -124,25 +113,27 @@ void add_show(CLI::App& app, Run& run) {
       command->add_flag("--svg", arguments->svg, "Print a picture of the rings")
           ->excludes(json)
           ->excludes(dot);
-  command
-      ->add_flag("--xml", arguments->xml,
-                 "Print the topology of one machine as NCCL's XML, a file for NCCL_TOPO_FILE and "
-                 "TUTTI_TOPOLOGY_FILE")
-      ->excludes(json)
-      ->excludes(dot)
-      ->excludes(svg);
   CLI::Option* const root =
       command->add_option("--root", arguments->root, "The GPU from which trees are shown")
           ->capture_default_str();
-  command
-      ->add_option("--nodes", arguments->nodes,
-                   "Look for rings through so many machines like that of the XML")
-      ->check(CLI::Range(1, kMostNodes));
-  command->add_flag("--graph", arguments->graph, "The graph alone, without a search")
-      ->excludes(root)
-      ->excludes(svg);
-  command->add_flag("--all", arguments->all, "All nodes of a fabric with its switches, as a graph")
-      ->excludes(svg);
+  CLI::Option* const nodes =
+      command
+          ->add_option("--nodes", arguments->nodes,
+                       "Look for rings through so many machines like that of the XML")
+          ->check(CLI::Range(1, kMostNodes));
+  CLI::Option* const graph =
+      command->add_flag("--graph", arguments->graph, "The graph alone, without a search")
+          ->excludes(root)
+          ->excludes(svg);
+  CLI::Option* const all =
+      command
+          ->add_flag("--all", arguments->all, "All nodes of a fabric with its switches, as a graph")
+          ->excludes(svg);
+  CLI::Option* const xml =
+      command->add_flag("--xml", arguments->xml,
+                        "Print the topology of one machine as NCCL's XML, a file for "
+                        "NCCL_TOPO_FILE and TUTTI_TOPOLOGY_FILE");
+  for (CLI::Option* const other : {json, dot, svg, root, nodes, graph, all}) xml->excludes(other);
   command->callback([arguments, &run] { run = [arguments] { return show(*arguments); }; });
 }
 

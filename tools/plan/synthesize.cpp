@@ -18,8 +18,8 @@
 #include "common/text.h"
 #include "tools/command.h"
 #include "tools/plan/commands.h"
+#include "tools/plan/topology.h"
 #include "topology/search/rings.h"
-#include "topology/topology_file.h"
 
 namespace tutti::tools {
 namespace {
@@ -105,7 +105,8 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows,
 
 int run_synthesis(const Arguments& arguments) {
   const Collective what = collective_named(arguments.collective);
-  const Fabric fabric = read_topology_file(arguments.path);
+  const auto [fabric, graph, title] = topology_of(arguments.path);
+  if (!title.empty()) fmt::print(stderr, "{}\n", escape_controls(title));
   const Paths paths(fabric.nodes == 1 ? fabric.node : expand(fabric));
   StepBudget budget("the search for trees", kForestSteps);
   const Synthesis synthesis = synthesize(paths, {what, arguments.root, arguments.trees}, budget);
@@ -123,9 +124,7 @@ int run_synthesis(const Arguments& arguments) {
     return 0;
   }
   ScheduleFile file;
-  file.name = arguments.name.empty() ? std::filesystem::path(arguments.path).stem().string() + "_" +
-                                           arguments.collective
-                                     : arguments.name;
+  file.name = arguments.name.empty() ? graph + "_" + arguments.collective : arguments.name;
   file.schedules = synthesis.schedules;
   fmt::print("{}", write_schedules(file));
   std::fflush(stdout);
@@ -144,16 +143,17 @@ void add_synthesize(CLI::App& app, Run& run) {
       ->add_option("collective", arguments->collective,
                    "all_gather, reduce_scatter, all_reduce, broadcast or reduce")
       ->required();
-  command
-      ->add_option("--topology", arguments->path,
-                   "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md)")
-      ->required();
+  command->add_option(
+      "--topology", arguments->path,
+      "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md); without it "
+      "TUTTI_TOPOLOGY_FILE, or else this machine");
   command->add_option("--root", arguments->root, "The GPU that is the root")->capture_default_str();
   command->add_option("--trees", arguments->trees, "The most trees of each root")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  command->add_option("--name", arguments->name,
-                      "By which calls name it; by default that of the file and the collective");
+  command->add_option(
+      "--name", arguments->name,
+      "By which calls name it; by default that of the file (or \"here\") and the collective");
   command
       ->add_option("-s,--size", arguments->bytes,
                    "Bytes of the vector, or of all blocks, for which it is priced")

@@ -19,7 +19,7 @@ bool all_alike(const Paths& paths) {
 
 }  // namespace
 
-std::vector<PlacedGpu> order_gpus(const Graph& graph, StepBudget& budget) {
+std::vector<std::string> order_gpus(const Graph& graph, StepBudget& budget) {
   constexpr int kFewest = 4;  // all rings of three pass by the same links
   const Paths paths(graph);
   if (paths.gpus() < kFewest || all_alike(paths)) return {};
@@ -27,11 +27,10 @@ std::vector<PlacedGpu> order_gpus(const Graph& graph, StepBudget& budget) {
   one.most_rings = 1;
   const RingPlan plan = find_rings(paths, one, budget);
   if (plan.rings.empty()) return {};
-  std::vector<PlacedGpu> order;
+  std::vector<std::string> order;
   for (const int gpu : plan.rings.front().gpus) {
     const int device = paths.ends()[static_cast<std::size_t>(gpu)];
-    order.push_back(
-        {graph.devices[static_cast<std::size_t>(device)].name, static_cast<int>(order.size())});
+    order.push_back(graph.devices[static_cast<std::size_t>(device)].name);
   }
   return order;
 }

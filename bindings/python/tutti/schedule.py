@@ -56,6 +56,6 @@ __all__ = [
 ]
 
 
-def of_all_ranks(planner, operation, ranks, root=0, groups=()):
+def of_all_ranks(planner, operation, ranks, root=0, groups=(), places=()):
     """Returns the schedules of all ranks, as `planner` plans them."""
-    return [planner(PlanRequest(operation, rank, ranks, root, list(groups))) for rank in range(ranks)]
+    return [planner(PlanRequest(operation, rank, ranks, root, list(groups), list(places))) for rank in range(ranks)]
