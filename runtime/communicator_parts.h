@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,8 @@ struct CommunicatorParts {
   Spread spread = Spread::one_machine;
   std::vector<int> groups = {};  ///< The same as PlanRequest::groups; all ranks agree on it.
   std::vector<int> places = {};  ///< The same as PlanRequest::places; all ranks agree on it.
+  /// What this rank has said of its place in its machine. A shrink or grow says it again.
+  std::optional<int> own_place = {};
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;
   /// The GPU that runs the collectives of this rank; null if the host does. All ranks have one, or

@@ -17,6 +17,8 @@
 namespace tutti {
 namespace {
 
+constexpr std::size_t kMostGpusOnBus = 4096;
+
 /// Returns the maker of a GPU by the numbers of its vendor and class, or nothing if it is no GPU.
 std::string_view gpu_maker(const std::string& vendor, const std::string& device_class) {
   const std::string_view kind = std::string_view(device_class).substr(0, 6);
@@ -31,7 +33,8 @@ std::vector<GpuNode> gpus_on_bus(const PciBus& bus) {
   std::vector<GpuNode> gpus;
   std::error_code failed;
   std::filesystem::directory_iterator each(bus.folder(), failed);
-  for (; !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
+  for (; !failed && each != std::filesystem::directory_iterator() && gpus.size() < kMostGpusOnBus;
+       each.increment(failed)) {
     const auto& entry = *each;
     const std::string vendor = first_line(entry.path() / "vendor");
     const std::string_view maker = gpu_maker(vendor, first_line(entry.path() / "class"));

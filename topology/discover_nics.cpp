@@ -17,13 +17,13 @@ namespace {
 constexpr std::size_t kMostNics = 4096;
 constexpr int kMostMegabits = 100'000'000;
 
-/// Returns the names in a folder of /sys, sorted by their length and then by their letters, which
-/// puts mlx5_10 behind mlx5_9.
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
+/// Returns at most so many names in a folder of /sys, sorted by their length and then by their
+/// letters, which puts mlx5_10 behind mlx5_9.
+std::vector<std::string> names_in(const std::filesystem::path& folder, std::size_t most) {
   std::vector<std::string> names;
   std::error_code failed;
   std::filesystem::directory_iterator each(folder, failed);
-  for (; !failed && each != std::filesystem::directory_iterator() && names.size() < kMostNics;
+  for (; !failed && each != std::filesystem::directory_iterator() && names.size() < most;
        each.increment(failed))
     names.push_back(each->path().filename());
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
@@ -50,11 +50,14 @@ int megabits_of(const std::string& rate) {
   return gigabits > 0 && gigabits * 1000 <= kMostMegabits ? static_cast<int>(gigabits * 1000) : 0;
 }
 
-std::vector<NicPort> rdma_ports(const std::filesystem::path& device, const std::string& name) {
+/// Returns the active ports of a device. `left` is how many may still be looked at, of all devices.
+std::vector<NicPort> rdma_ports(const std::filesystem::path& device, const std::string& name,
+                                std::size_t& left) {
   std::vector<NicPort> ports;
   std::string guid = first_line(device / "node_guid");
   guid.erase(std::remove(guid.begin(), guid.end(), ':'), guid.end());
-  for (const std::string& number : names_in(device / "ports")) {
+  for (const std::string& number : names_in(device / "ports", left)) {
+    --left;
     const std::filesystem::path port = device / "ports" / number;
     if (!first_line(port / "state").ends_with("ACTIVE")) continue;
     ports.push_back({name, parse_number<int>(number).value_or(1),
@@ -77,9 +80,10 @@ bool is_usable(const std::filesystem::path& interface) {
 MachineNics discover_nics(const PciBus& bus) {
   MachineNics found;
   const std::filesystem::path rdma = bus.sys() / "class/infiniband", net = bus.sys() / "class/net";
-  for (const std::string& name : names_in(rdma)) {
+  std::size_t left = kMostNics;
+  for (const std::string& name : names_in(rdma, kMostNics)) {
     Nic nic = placed(bus, rdma / name / "device");
-    nic.ports = rdma_ports(rdma / name, name);
+    nic.ports = rdma_ports(rdma / name, name, left);
     if (!nic.ports.empty()) found.nics.push_back(std::move(nic));
   }
   const auto is_rdma = [&](const Nic& nic) {
@@ -87,7 +91,7 @@ MachineNics discover_nics(const PciBus& bus) {
                        [&](const Nic& known) { return !nic.bus.empty() && known.bus == nic.bus; });
   };
   std::vector<Nic> devices, others;
-  for (const std::string& name : names_in(net)) {
+  for (const std::string& name : names_in(net, kMostNics)) {
     if (!is_usable(net / name)) continue;
     Nic nic = placed(bus, net / name / "device");
     const int speed = parse_number<int>(first_line(net / name / "speed")).value_or(0);

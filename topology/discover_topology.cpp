@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <pugixml.hpp>
 
-#include "common/text.h"
 #include "topology/discover.h"
 #include "topology/discover_nics.h"
 #include "topology/first_line.h"
 #include "topology/pci_bus.h"
+#include "topology/print.h"
 
 namespace tutti {
 namespace {
@@ -25,6 +25,9 @@ constexpr int kMostNuma = 1 << 16;
 constexpr const char* kGpuClass = "0x030200";
 constexpr const char* kNicClass = "0x020000";
 constexpr const char* kNvSwitchClass = "0x068000";
+constexpr const char* kPowerBridgeClass = "0x068001";
+constexpr int kMostParallelLinks = 1024;
+constexpr std::size_t kLongestWay = 64;
 
 /// Returns the value of the first line "name : value" of /proc/cpuinfo, or an empty text.
 std::string line_of(const std::string& path, std::string_view name) {
@@ -103,9 +106,10 @@ class Description {
       std::map<std::string_view, int> links;
       for (const std::string& end : gpu.nvlinks) ++links[end];
       for (const auto& [end, count] : links) {
+        if (end == gpu.bus) continue;
         pugi::xml_node link = node.append_child(gpu.gcn.empty() ? "nvlink" : "xgmi");
         set(link, "target", std::string(end));
-        set(link, "count", std::to_string(count));
+        set(link, "count", std::to_string(std::min(count, kMostParallelLinks)));
         const auto known = classes.find(end);
         set(link, "tclass", known != classes.end() ? known->second : class_of(std::string(end)));
       }
@@ -124,7 +128,7 @@ class Description {
       if (!node) node = nic.bus.empty() ? place.append_child("nic") : place.prepend_child("nic");
       for (const NicPort& port : nic.ports) {
         pugi::xml_node net = node.append_child("net");
-        set(net, "name", escape_controls(port.name));
+        set(net, "name", on_one_line(port.name));
         set(net, "dev", std::to_string(number++));
         if (port.megabits > 0) set(net, "speed", std::to_string(port.megabits));
         set(net, "port", std::to_string(port.number));
@@ -143,6 +147,7 @@ class Description {
 
  private:
   void add_cpu(int numa, const Cpus& cpus) {
+    if (cpus_.contains(numa)) return;
     pugi::xml_node node = system_.append_child("cpu");
     set(node, "numaid", std::to_string(numa));
     if (!cpus.empty()) set(node, "affinity", mask_of(cpus));
@@ -166,8 +171,9 @@ class Description {
                         const char* class_if_unknown) {
     if (const auto known = devices_.find(bus); known != devices_.end()) return known->second;
     pugi::xml_node place =
-        way.size() > 3 ? device(way[way.size() - 3], {way.begin(), way.end() - 2}, numa, "0x060400")
-                       : cpu(numa);
+        way.size() > 3 && way.size() < kLongestWay
+            ? device(way[way.size() - 3], {way.begin(), way.end() - 2}, numa, "0x060400")
+            : cpu(numa);
     pugi::xml_node node = place.append_child("pci");
     // The name of a device in a copy of /sys may be that of another one.
     const std::vector<std::string> self = way.empty() || way.back() != bus ? std::vector{bus} : way;
@@ -176,11 +182,12 @@ class Description {
     return devices_.emplace(bus, node).first->second;
   }
 
-  /// Returns the class of what NVLinks lead to. An address that the bus does not show is that of a
-  /// switch, which a virtual machine, for example, does not see.
+  /// Returns the class of what NVLinks lead to: what is neither a GPU nor the bridge of a POWER
+  /// processor is a switch, which the bus of a virtual machine, for example, does not show.
   std::string class_of(const std::string& end) const {
     const std::string known = first_line(bus_.folder() / end / "class");
-    return known.empty() ? kNvSwitchClass : known;
+    const bool is_gpu = known.starts_with("0x03") || known.starts_with("0x12");
+    return is_gpu || known == kPowerBridgeClass ? known : kNvSwitchClass;
   }
 
   const PciBus& bus_;

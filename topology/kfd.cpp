@@ -15,17 +15,18 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostNodes = 1024, kMostLinks = 1024;
-constexpr std::uint64_t kXgmi = 11;  // of the driver's types of links
+constexpr std::size_t kMostNodes = 1024, kMostLinks = 16 << 10;  // of all nodes together
+constexpr std::uint64_t kXgmi = 11;                              // of the driver's types of links
 constexpr std::uint64_t kMostParallel = 16;
 
 using Properties = std::map<std::string, std::uint64_t, std::less<>>;
 
 /// Returns the lines "name number" of a file.
 Properties properties_of(const std::filesystem::path& path) {
-  constexpr std::size_t kMostBytes = 64u << 10;
+  constexpr std::size_t kMostBytes = 4u << 10;
+  const std::string text = short_text(path, kMostBytes);
   Properties found;
-  for (const std::string_view line : split(short_text(path, kMostBytes), '\n')) {
+  for (const std::string_view line : split(text, '\n')) {
     const std::size_t blank = line.find(' ');
     if (blank == std::string_view::npos) continue;
     if (const auto value = parse_number<std::uint64_t>(line.substr(blank + 1)))
@@ -46,10 +47,10 @@ std::string address_of(const Properties& node) {
                      place >> 3 & 0x1f, place & 7);
 }
 
-/// Returns the name of an architecture: 90402 is "gfx942", and 90010 "gfx90a".
+/// Returns the name of an architecture: 90402 is "gfx942", and 90010 "gfx90a". It is never empty.
 std::string architecture_of(const Properties& node) {
   const std::uint64_t version = value_of(node, "gfx_target_version");
-  if (version == 0) return {};
+  if (version == 0) return "unknown";
   return fmt::format("gfx{}{:x}{:x}", version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -68,12 +69,13 @@ void add_xgmi_links(const std::filesystem::path& sys, std::vector<GpuNode>& gpus
     const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const GpuNode& known) {
       return known.bus == address_of(node);
     });
-    if (value_of(node, "simd_count") == 0 || gpu == gpus.end()) continue;
+    if (value_of(node, "simd_count") == 0 || gpu == gpus.end() || !gpu->gcn.empty()) continue;
     gpu->gcn = architecture_of(node);
     by_number.emplace(*number, &*gpu);
   }
+  std::size_t links = 0;
   for (const auto& [number, gpu] : by_number) {
-    for (std::size_t link = 0; link < kMostLinks; ++link) {
+    for (std::size_t link = 0; links < kMostLinks; ++link, ++links) {
       const Properties its = properties_of(nodes / std::to_string(number) / "io_links" /
                                            std::to_string(link) / "properties");
       if (its.empty()) break;

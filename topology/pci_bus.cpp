@@ -29,17 +29,25 @@ std::string lesser(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-bool is_pci_address(std::string_view text) {
-  // The domain has four digits or more.
-  constexpr std::string_view kForm = "::.";
-  std::string marks;
-  for (const char c : text) {
-    const bool digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-    if (!digit) marks += c;
+std::optional<std::uint64_t> pci_number(std::string_view text) {
+  // The domain has four digits or more, a bus and a device two, and a function one.
+  constexpr std::size_t kLeastDomain = 4, kMostDomain = 8, kBehindDomain = 8;
+  if (text.size() < kLeastDomain + kBehindDomain || text.size() > kMostDomain + kBehindDomain)
+    return std::nullopt;
+  const std::size_t domain = text.size() - kBehindDomain;
+  if (text[domain] != ':' || text[domain + 3] != ':' || text[domain + 6] != '.')
+    return std::nullopt;
+  std::uint64_t number = 0;
+  for (const auto& [begin, digits, bits] : std::array<std::array<std::size_t, 3>, 4>{
+           {{0, domain, 32}, {domain + 1, 2, 8}, {domain + 4, 2, 5}, {domain + 7, 1, 3}}}) {
+    unsigned value = 0;
+    const char* const end = text.data() + begin + digits;
+    const auto read = std::from_chars(text.data() + begin, end, value, 16);
+    if (read.ec != std::errc() || read.ptr != end || (bits < 32 && value >> bits != 0))
+      return std::nullopt;
+    number = number << bits | value;
   }
-  return marks == kForm && text.size() >= std::string_view("0000:17:00.0").size() &&
-         text[text.size() - 2] == '.' && text[text.size() - 5] == ':' &&
-         text[text.size() - 8] == ':';
+  return number;
 }
 
 std::vector<std::string> PciBus::way_to(const std::filesystem::path& device) const {
@@ -53,7 +61,7 @@ std::vector<std::string> PciBus::way_to(const std::filesystem::path& device) con
     // A controller may be the root of a bus of its own, in a domain of its own.
     const bool is_root = name.starts_with("pci") && name.find(':') != std::string::npos;
     if (is_root) way.clear();
-    if (is_root || (!way.empty() && is_pci_address(name))) way.push_back(name);
+    if (is_root || (!way.empty() && pci_number(name))) way.push_back(name);
   }
   return way;
 }

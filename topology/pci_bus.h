@@ -1,7 +1,9 @@
 // Reads devices of the PCI bus from /sys.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,8 +11,9 @@
 
 namespace tutti {
 
-/// Returns whether the text is an address on the PCI bus, for example "0000:17:00.0".
-bool is_pci_address(std::string_view text);
+/// Returns the number of an address on the PCI bus, such as "0000:17:00.0": equal ones have equal
+/// numbers, however their digits are written. None for any other text.
+std::optional<std::uint64_t> pci_number(std::string_view text);
 
 /// Shows the PCI bus of /sys, or of a copy of it. It reads the system with each call.
 class PciBus {

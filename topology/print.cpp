@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text.h"
+
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -85,6 +87,13 @@ std::string_view to_string(NodeKind kind) {
     case NodeKind::core: break;
   }
   return "core";
+}
+
+std::string on_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : escape_controls(text))
+    line += c == '\n' ? "\\x0a" : c == '\t' ? "\\x09" : std::string(1, c);
+  return line;
 }
 
 std::string size_text(std::size_t bytes) {

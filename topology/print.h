@@ -10,6 +10,9 @@
 namespace tutti {
 
 std::string_view to_string(NodeKind kind);
+/// Returns a text of one line in which a terminal finds nothing to obey.
+std::string on_one_line(std::string_view text);
+
 std::string size_text(std::size_t bytes);  ///< For example "1.25 MiB".
 std::string to_text(const Node& node);     ///< For example "package 0", "L2 2 MiB" or "core 3".
 

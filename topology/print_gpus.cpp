@@ -52,14 +52,6 @@ int box_of_numa(const Machine& machine, int numa) {
   return -1;
 }
 
-/// Returns a text of one line in which a terminal finds nothing to obey.
-std::string on_one_line(std::string_view text) {
-  std::string line;
-  for (const char c : escape_controls(text))
-    line += c == '\n' ? "\\x0a" : c == '\t' ? "\\x09" : std::string(1, c);
-  return line;
-}
-
 /// Returns such a text in which Graphviz finds no quotes or escapes.
 std::string plain(std::string_view name) {
   std::string text = on_one_line(name);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "topology/graph.h"
+#include "topology/print.h"
 
 namespace tutti {
 namespace {
@@ -32,7 +33,7 @@ std::string title(const Device& device) {
     case DeviceKind::pci: return fmt::format("PCI {}", device.name);
     case DeviceKind::port: {
       const std::string name = name_in_system(device);
-      return name.empty() ? device.name : fmt::format("{} ({})", device.name, name);
+      return name.empty() ? device.name : fmt::format("{} ({})", device.name, on_one_line(name));
     }
     default: return device.name;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "topology/discover.h"
 #include "topology/discover_topology.h"
 #include "topology/nccl_xml.h"
+#include "topology/pci_bus.h"
 #include "topology/search/gpu_order.h"
 #include "topology/topology_file.h"
 
@@ -57,7 +59,9 @@ std::vector<std::string> order_of_gpus(const Config& config, Log& log) {
 int place_in(const std::vector<std::string>& order, const GpuDevice& gpu, const Config& config,
              Log& log) {
   if (order.empty()) return 0;
-  const auto found = std::find(order.begin(), order.end(), gpu.bus());
+  const auto found = std::find_if(order.begin(), order.end(), [&](const std::string& bus) {
+    return pci_number(bus) == pci_number(gpu.bus());
+  });
   const auto place = static_cast<int>(found - order.begin());
   if (found != order.end())
     log.write(LogLevel::debug, "GPU {} ({}) has place {} of {} in the ring of its machine",
@@ -96,8 +100,19 @@ std::vector<int> places_of(const Texts& column, const std::vector<Location>& loc
       });
   std::vector<int> places;
   if (!differ) return places;
+  // A group may have ranks of several machines, whose places then lie apart.
+  std::map<std::pair<int, int>, int> numbers;  // by machine and place
+  const auto machine = [&](const Location& location) {
+    return static_cast<int>(std::distance(first.begin(), first.find(location.host)));
+  };
+  for (const Location& location : locations) numbers[{machine(location), location.place}] = 0;
+  int next = 0;
+  for (auto& [where, number] : numbers) number = next++;
   places.reserve(column.size());
-  for (const Texts::Run& run : column.runs()) places.resize(run.end, locations[run.value].place);
+  for (const Texts::Run& run : column.runs()) {
+    const Location& location = locations[run.value];
+    places.resize(run.end, numbers.at({machine(location), location.place}));
+  }
   assert(places.size() == column.size());
   return places;
 }
@@ -136,16 +151,19 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
 
 }  // namespace
 
-Location own_location(const CommunicatorParts& parts) {
+Location own_location(CommunicatorParts& parts) {
   const Config& config = parts.runtime->config();
   Log& log = parts.runtime->log();
   Location location{host_identity(), affinity()};
-  if (parts.gpu != nullptr) {
+  if (parts.own_place) {
+    location.place = *parts.own_place;
+  } else if (parts.gpu != nullptr) {
     location.place = place_in(order_of_gpus(config, log), *parts.gpu, config, log);
   } else if (const auto package = package_of(location.cpus)) {
     location.place = *package;
     log.write(LogLevel::debug, "rank {} is bound to package {}", parts.rank, *package);
   }
+  parts.own_place = location.place;
   return location;
 }
 

@@ -13,8 +13,8 @@ namespace tutti {
 /// Returns where this rank runs. Its place is that of its GPU around the best ring of the machine's
 /// GPUs (topology/search/gpu_order.h), or else the number of the package to which it is bound; 0 if
 /// neither is known. With a GPU it discovers the machine, unless Config::topology_file describes
-/// it; throws `usage` if that file is malformed.
-Location own_location(const CommunicatorParts& parts);
+/// it; throws `usage` if that file is malformed. A place that is known already stays.
+Location own_location(CommunicatorParts& parts);
 
 /// Does that for the ranks of one process, which run where it does: only their GPUs have places.
 void place_threads(std::vector<CommunicatorParts>& all);

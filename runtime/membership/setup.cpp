@@ -320,6 +320,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
   CommunicatorParts parts = parts_of(process, rank, size);
   parts.name = name;
   parts.gpu = process.gpu;
+  parts.own_place = process.place;
   const Config& config = parts.runtime->config();
   PhaseTimer timer(parts.runtime->clock());
   parts.secret = secret;
@@ -408,6 +409,7 @@ CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped
   Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
   process.check = store->check();
   process.gpu = whole.gpu;
+  process.place = whole.own_place;
   CommunicatorParts parts =
       join_named(std::move(store), members.name, static_cast<int>(own - members.members.begin()),
                  static_cast<int>(members.size()), process, whole.secret,

@@ -32,6 +32,7 @@ struct Process {
   std::vector<TransportEntry> transports = tutti::transports();
   std::function<void()> check = {};          ///< See TransportContext::check.
   std::shared_ptr<GpuDevice> gpu = nullptr;  ///< Of a rank that has one; else the settings say.
+  std::optional<int> place = {};             ///< CommunicatorParts::own_place, if it is known.
 };
 
 /// Does what Communicator::create() does, if all ranks are threads of `process`: for jobs of

@@ -62,6 +62,22 @@ TEST_P(GpuOrder, IsTheOrderOfTheRanksAroundARing) {
       Each(IsEmpty()));
 }
 
+TEST_P(GpuOrder, StaysAfterAFailureWhateverHasBecomeOfTheFile) {
+  if (gpu_count() < 4) GTEST_SKIP() << "four ranks need four GPUs";
+  if (GetParam() == std::string("auto")) return;  // threads of one process do not shrink
+  EXPECT_THAT(run_ranks(4, config_,
+                        [&](Communicator& comm) {
+                          comm.barrier();
+                          std::error_code gone;
+                          std::filesystem::remove(file_, gone);
+                          Communicator rest = comm.shrink(std::chrono::seconds(5));
+                          EXPECT_THAT(
+                              rest.explain(Collective::all_gather, 1000, DataType::f32),
+                              Not(HasSubstr("rank " + std::to_string(comm.rank() ^ 1) + "\n")));
+                        }),
+              Each(IsEmpty()));
+}
+
 TEST_P(GpuOrder, IsRefusedOnEveryRankWhereTheFileIsMalformed) {
   std::ofstream(file_) << "<system><cpu/>";
   const auto refused = AllOf(StartsWith("usage"), HasSubstr(file_.filename().string()));

@@ -40,6 +40,9 @@ TEST(Places, OfSeveralMachinesAreThereForAllRanksIfTheyDifferOnOne) {
   const CommunicatorParts parts = parts_after({{"a", {0}, 0}, {"b", {0}, 2}, {"b", {1}, 1}});
   EXPECT_THAT(parts.places, ElementsAre(0, 2, 1));
   EXPECT_THAT(parts.groups, ElementsAre(0, 1, 1));
+  EXPECT_THAT(parts_after({{"a", {0}, 1}, {"b", {0}, 0}, {"a", {1}, 0}, {"b", {1}, 1}}).places,
+              ElementsAre(1, 2, 0, 3))
+      << "a group may have ranks of both";
 }
 
 }  // namespace

@@ -273,12 +273,31 @@ TEST(DiscoveredTopology, HasNoLinksToGpusThatAreHidden) {
   EXPECT_THAT(found.gpus[1].nvlinks, ElementsAre("0000:01:00.0", "0000:05:00.0"));
 }
 
+TEST(DiscoveredTopology, TakesAnyOtherEndOfAnNvLinkForASwitch) {
+  const FakeSys sys("topology-bridge");
+  sys.add("pci0000:00/0000:00:00.0", "0x8086", "0x060000", "0");  // as a virtual machine shows it
+  sys.add_gpu("pci0000:00/0000:00:05.0", "0");
+  sys.add_gpu("pci0000:00/0000:00:06.0", "0");
+  ::setenv("FAKE_NVML", "0000:00:05.0 H100 - 0000:00:00.0 -\n0000:00:06.0 H100 - 0000:00:00.0 -\n",
+           1);
+  const char* const nvml = std::getenv("TUTTI_TEST_NVML");
+  const DiscoveredTopology found =
+      discover_topology({{sys.path(), nvml != nullptr ? nvml : "not built"}, "/nonexistent"});
+  ::unsetenv("FAKE_NVML");
+  const Paths paths(read_nccl_topology("this machine", found.xml));
+  EXPECT_EQ(paths.between(0, 1).kind, PathKind::nvl) << found.xml;
+}
+
 TEST(PciAddresses, AreToldFromOtherNames) {
-  for (const char* const good : {"0000:17:00.0", "10000:e1:1f.7", "ffff:ff:ff.1"})
-    EXPECT_TRUE(is_pci_address(good)) << good;
-  for (const char* const bad : {"", "virtio0", "usb1", "1-1:1.0", "pci0000:16", "0000:17:00",
-                                "0000:17:00.0.0", "0000:17:000.0", "17:00.0", "0000:17:0.00"})
-    EXPECT_FALSE(is_pci_address(bad)) << bad;
+  for (const char* const good : {"0000:17:00.0", "10000:e1:1f.7", "ffff:ff:1f.1"})
+    EXPECT_TRUE(pci_number(good)) << good;
+  EXPECT_EQ(pci_number("0000:AB:00.0"), pci_number("00000000:ab:00.0"));
+  EXPECT_NE(pci_number("0001:ab:00.0"), pci_number("0000:ab:00.0"));
+  EXPECT_NE(pci_number("0000:ab:01.0"), pci_number("0000:ab:00.1"));
+  for (const char* const bad :
+       {"", "virtio0", "usb1", "1-1:1.0", "pci0000:16", "0000:17:00", "0000:17:00.0.0",
+        "0000:17:000.0", "17:00.0", "0000:17:0.00", "0000:17:00.8", "0000:17:20.0", "-000:17:00.0"})
+    EXPECT_FALSE(pci_number(bad)) << bad;
 }
 
 TEST(Packages, AreThoseOfCpusThatAreAllInOne) {

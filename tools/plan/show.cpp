@@ -10,6 +10,7 @@
 #include "tools/plan/commands.h"
 #include "tools/plan/topology.h"
 #include "topology/nccl_xml.h"
+#include "topology/print.h"
 #include "topology/search/plan.h"
 
 namespace tutti::tools {
@@ -56,7 +57,7 @@ int show(const Arguments& arguments) {
   if (!arguments.path.empty() && !arguments.sys.empty())
     throw CLI::ValidationError("--sys: a file is shown, not a machine");
   auto [fabric, name, title] = topology_of(arguments.path, arguments.sys);
-  if (!title.empty()) title = escaped(title);
+  if (!title.empty()) title = on_one_line(title) + "\n";
   if (arguments.xml || arguments.json || arguments.dot || arguments.svg)
     fmt::print(stderr, "{}", title);  // what programs read has no place for it
   if (arguments.nodes > 0) use_nodes(fabric, arguments.nodes);

@@ -19,6 +19,7 @@
 #include "tools/command.h"
 #include "tools/plan/commands.h"
 #include "tools/plan/topology.h"
+#include "topology/print.h"
 #include "topology/search/rings.h"
 
 namespace tutti::tools {
@@ -106,7 +107,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows,
 int run_synthesis(const Arguments& arguments) {
   const Collective what = collective_named(arguments.collective);
   const auto [fabric, graph, title] = topology_of(arguments.path);
-  if (!title.empty()) fmt::print(stderr, "{}\n", escape_controls(title));
+  if (!title.empty()) fmt::print(stderr, "{}\n", on_one_line(title));
   const Paths paths(fabric.nodes == 1 ? fabric.node : expand(fabric));
   StepBudget budget("the search for trees", kForestSteps);
   const Synthesis synthesis = synthesize(paths, {what, arguments.root, arguments.trees}, budget);
