@@ -134,14 +134,12 @@ Machine plain_machine(const Cpus& cpus) {
 
 std::optional<int> package_of(const Cpus& cpus, const std::string& sys) {
   if (cpus.empty() || static_cast<long>(cpus.size()) >= sysconf(_SC_NPROCESSORS_ONLN)) return {};
-  std::optional<int> package;
-  for (const int cpu : cpus) {
-    const auto own = parse_number<int>(first_line(
-        fmt::format("{}/devices/system/cpu/cpu{}/topology/physical_package_id", sys, cpu)));
-    if (!own || *own < 0 || (package && *package != *own)) return {};
-    package = own;
-  }
-  return package;
+  const std::string folder =
+      fmt::format("{}/devices/system/cpu/cpu{}/topology/", sys, cpus.front());
+  const auto siblings = parse_cpus(first_line(folder + "core_siblings_list"));
+  if (!siblings || !contains(*siblings, cpus)) return {};
+  const auto package = parse_number<int>(first_line(folder + "physical_package_id"));
+  return package && *package >= 0 ? package : std::nullopt;
 }
 
 Machine discover() {

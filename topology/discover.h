@@ -14,8 +14,8 @@ namespace tutti {
 Machine discover();
 
 /// Returns the number of the package that has all of these cpus of this machine. None if there is
-/// no such package, if the system does not say, or if these are all cpus that are online. It takes
-/// some 10 us for each cpu.
+/// no such package, if the system does not say, or if these are all cpus that are online. It reads
+/// two files.
 std::optional<int> package_of(const Cpus& cpus, const std::string& sys = "/sys");
 
 /// Returns the machine that sysconf describes: one package with a core for each cpu.

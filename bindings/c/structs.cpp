@@ -154,6 +154,20 @@ Config read_config(const tuttiConfig_t* config) {
       log(static_cast<tuttiLogLevel_t>(static_cast<int>(grave) + 1), std::string(line).c_str(),
           context);
     };
+  if (given.select != nullptr)
+    read.select = [select = given.select, context = given.select_context](const SelectQuery& call) {
+      const tuttiSelectQuery_t query{sizeof query,
+                                     static_cast<tuttiCollective_t>(call.what),
+                                     static_cast<tuttiDataType_t>(call.type),
+                                     static_cast<tuttiOp_t>(call.op),
+                                     call.root,
+                                     call.ranks,
+                                     static_cast<tuttiAccumulate_t>(call.accumulate),
+                                     call.count,
+                                     call.bytes};
+      const char* const name = select(&query, context);
+      return std::string(name != nullptr ? name : "");
+    };
   return read;
 }
 

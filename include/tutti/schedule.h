@@ -9,18 +9,6 @@
 extern "C" {
 #endif
 
-typedef enum tuttiCollective_t TUTTI_ENUM {
-  tuttiCollectiveAllReduce = 0,
-  tuttiCollectiveBroadcast = 1,
-  tuttiCollectiveReduce = 2,
-  tuttiCollectiveAllGather = 3,
-  tuttiCollectiveReduceScatter = 4,
-  tuttiCollectiveBarrier = 5, /* an all-reduce of nothing */
-  tuttiCollectiveGather = 6,
-  tuttiCollectiveScatter = 7,
-  tuttiCollectiveAllToAll = 8
-} tuttiCollective_t;
-
 /* A request to an algorithm for one rank's schedule. The struct may grow at its end; `size` is the
    size of this one. */
 typedef struct tuttiPlanRequest_t {

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tutti/store.h>
 #include <tutti/types.h>
 #include <tutti/export.hpp>
 
@@ -48,6 +49,20 @@ TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---- */
 
+/* A call for which an algorithm is chosen. The struct may grow at its end; `size` is the size of
+   this one. */
+typedef struct tuttiSelectQuery_t {
+  size_t size;
+  tuttiCollective_t what;
+  tuttiDataType_t dtype; /* tuttiUint8 for a reduction of the program's own */
+  tuttiOp_t op;
+  int root; /* 0 if the collective has none */
+  int ranks;
+  tuttiAccumulate_t accumulate; /* the call's, or else the configuration's */
+  size_t count;                 /* the call's count; 0 if ranks know different lengths */
+  size_t bytes;                 /* size of `count` elements */
+} tuttiSelectQuery_t;
+
 /* Settings of a communicator. A field that is zero leaves the setting to the environment
    (docs/configuration.md). Strings are copied. */
 typedef struct tuttiConfig_t {
@@ -68,39 +83,18 @@ typedef struct tuttiConfig_t {
   /* Any setting of docs/configuration.md, as strings "name=value" with a null behind the last. The
      fields above take precedence. Null: none. */
   const char* const* settings;
+  /* Returns the name of the algorithm for a call that names none, or null to let tutti choose. It
+     must depend on the query alone and return the same on every rank; else the call fails with
+     tuttiErrorMismatch. It is called when a call of a new kind is planned, in the calling thread,
+     and must not call tutti. The name is copied. Null: `algorithm` says it. */
+  const char* (*select)(const tuttiSelectQuery_t* query, void* context);
+  void* select_context;
 } tuttiConfig_t;
 #define TUTTI_CONFIG_INITIALIZER                                                \
   {                                                                             \
     sizeof(tuttiConfig_t), NULL, NULL, 0, 0, 0, 0, tuttiLogDefault, NULL, NULL, \
-        tuttiAccumulateDefault, 0, NULL                                         \
+        tuttiAccumulateDefault, 0, NULL, NULL, NULL                             \
   }
-
-/* A key-value store of the program, through which the ranks find each other. All ranks share it,
-   and it must exist as long as they do. A key has up to 1 KiB and a value up to 1 MiB, of any
-   bytes. Any thread calls the functions, several at a time. Each must end within `limit_ms`: it
-   returns tuttiErrorTimeout if it could not, and tuttiErrorPeerLost if the store is gone. The
-   library copies the struct. Only `context` and `release` may be null. */
-typedef struct tuttiStore_t {
-  size_t size;
-  void* context; /* passed to each function */
-  tuttiResult_t (*set)(void* context, const void* key, size_t key_bytes, const void* value,
-                       size_t value_bytes, int64_t limit_ms);
-  /* Waits until the key has a value. Sets *value_bytes to the value's length and writes as much of
-     the value as fits into `capacity` bytes. If it does not fit, the library calls again with more
-     room. */
-  tuttiResult_t (*get)(void* context, const void* key, size_t key_bytes, void* value,
-                       size_t capacity, size_t* value_bytes, int64_t limit_ms);
-  /* Adds `amount` to the decimal number under the key (0 if there is none) and sets *sum to the
-     result. The addition is atomic among ranks. */
-  tuttiResult_t (*add)(void* context, const void* key, size_t key_bytes, int64_t amount,
-                       int64_t* sum, int64_t limit_ms);
-  /* Returns as soon as the key has a value. */
-  tuttiResult_t (*wait)(void* context, const void* key, size_t key_bytes, int64_t limit_ms);
-  /* Called once, after the last communicator has stopped using the store. */
-  void (*release)(void* context);
-} tuttiStore_t;
-#define TUTTI_STORE_INITIALIZER \
-  { sizeof(tuttiStore_t), NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* Joins the job that the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and so on describe
    (tutti-run sets them). Blocks until all ranks have joined or the start-up deadline has passed.

@@ -54,6 +54,18 @@ typedef enum tuttiOp_t TUTTI_ENUM {
   tuttiLogicalOr = 10
 } tuttiOp_t;
 
+typedef enum tuttiCollective_t TUTTI_ENUM {
+  tuttiCollectiveAllReduce = 0,
+  tuttiCollectiveBroadcast = 1,
+  tuttiCollectiveReduce = 2,
+  tuttiCollectiveAllGather = 3,
+  tuttiCollectiveReduceScatter = 4,
+  tuttiCollectiveBarrier = 5, /* an all-reduce of nothing */
+  tuttiCollectiveGather = 6,
+  tuttiCollectiveScatter = 7,
+  tuttiCollectiveAllToAll = 8
+} tuttiCollective_t;
+
 /* The format that holds partial sums and products of 16-bit and 8-bit floats between ranks. */
 typedef enum tuttiAccumulate_t TUTTI_ENUM {
   tuttiAccumulateDefault = 0, /* a call: the communicator's; a configuration: the environment's */

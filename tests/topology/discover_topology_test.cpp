@@ -302,12 +302,15 @@ TEST(PciAddresses, AreToldFromOtherNames) {
 
 TEST(Packages, AreThoseOfCpusThatAreAllInOne) {
   const FakeSys sys("packages");
-  for (int cpu = 0; cpu < 4; ++cpu) sys.add_cpu(1000 + cpu, cpu < 2 ? "0" : "1");
-  sys.add_cpu(1004, "-1");
+  for (int cpu = 0; cpu < 4; ++cpu)
+    sys.add_cpu(1000 + cpu, cpu < 2 ? "0" : "1", cpu < 2 ? "1000-1001" : "1002-1003");
+  sys.add_cpu(1004, "-1", "1004");
+  sys.add_cpu(1005, "2", "many");
   EXPECT_EQ(package_of({1000}, sys.path()), 0);
   EXPECT_EQ(package_of({1002}, sys.path()), 1);
   EXPECT_EQ(package_of({1004}, sys.path()), std::nullopt) << "the system does not say";
-  EXPECT_EQ(package_of({1005}, sys.path()), std::nullopt) << "there is no such cpu";
+  EXPECT_EQ(package_of({1005}, sys.path()), std::nullopt) << "it says nothing that can be read";
+  EXPECT_EQ(package_of({1006}, sys.path()), std::nullopt) << "there is no such cpu";
   EXPECT_EQ(package_of({}, sys.path()), std::nullopt);
   if (sysconf(_SC_NPROCESSORS_ONLN) > 2) {
     EXPECT_EQ(package_of({1002, 1003}, sys.path()), 1);

@@ -64,10 +64,11 @@ class FakeSys {
     put(kfd_node(node) / "io_links" / std::to_string(link) / "properties", properties);
   }
   /// Puts a cpu into a package.
-  void add_cpu(int cpu, const std::string& package) const {
-    put(root_ / "devices/system/cpu" / ("cpu" + std::to_string(cpu)) /
-            "topology/physical_package_id",
-        package);
+  void add_cpu(int cpu, const std::string& package, const std::string& cpus_of_package) const {
+    const std::filesystem::path folder =
+        root_ / "devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology";
+    put(folder / "physical_package_id", package);
+    put(folder / "core_siblings_list", cpus_of_package);
   }
 
   /// Adds a GPU as in a copy of /sys that has a folder where /sys has a link. Returns the folder.

@@ -102,6 +102,16 @@ TEST(CAbi, TheConfigurationSaysWhatIsAccumulatedIn) {
 TEST(CAbi, AReductionOfOnesOwnWorksInEveryFormAndMayFail) { expect_well(own_reductions); }
 
 TEST(CAbi, PlansAndPricesOfCallsAreTold) { expect_well(plans_of_calls); }
+
+TEST(CAbi, TheProgramsOwnFunctionSelectsAlgorithms) {
+  tuttiConfig_t config = quick();
+  std::string context = "context";
+  config.select = selected_algorithm;
+  config.select_context = context.data();
+  config.accumulate = tuttiAccumulateF32;
+  EXPECT_THAT(run(2, selected_calls, config), Each(IsEmpty()));
+}
+
 TEST(CAbi, AnAlgorithmOfOnesOwnIsProvedRunInheritedAndReleasedOnce) { expect_well(own_algorithms); }
 
 TEST(CAbi, AWrongAlgorithmIsUsageThatSaysWhatItsPlannerGotWrong) { expect_well(wrong_algorithms); }

@@ -26,6 +26,8 @@ const char* own_reductions(tuttiComm_t comm);
 const char* own_algorithms(tuttiComm_t comm);
 const char* wrong_algorithms(tuttiComm_t comm);
 const char* plans_of_calls(tuttiComm_t comm);
+const char* selected_algorithm(const tuttiSelectQuery_t* query, void* context);
+const char* selected_calls(tuttiComm_t comm);
 const char* parts_of_a_communicator(tuttiComm_t comm);
 const char* buffers_of_a_communicator(tuttiComm_t comm);
 const char* registered_memory_of_the_program(tuttiComm_t comm);

@@ -44,3 +44,27 @@ const char* plans_of_calls(tuttiComm_t comm) {
   CHECK(tuttiLaunched(NULL) == tuttiErrorUsage && tuttiNewcomer(NULL) == tuttiErrorUsage);
   return NULL;
 }
+
+/* Selects `ring` for large all_reduces, something that is no algorithm for barriers, and leaves
+   other calls to tutti. */
+const char* selected_algorithm(const tuttiSelectQuery_t* query, void* context) {
+  if (query->size != sizeof *query || strcmp(context, "context") != 0) return "wrong query";
+  if (query->what == tuttiCollectiveBarrier) return "none";
+  if (query->what != tuttiCollectiveAllReduce || query->bytes < 4000) return NULL;
+  const int right = query->dtype == tuttiFloat32 && query->op == tuttiMax && query->root == 0 &&
+                    query->count == 1000 && query->bytes == 4000 && query->ranks == 2 &&
+                    query->accumulate == tuttiAccumulateF32;
+  return right ? "ring" : "wrong query";
+}
+
+const char* selected_calls(tuttiComm_t comm) {
+  float values[1000] = {0};
+  OK(tuttiAllReduce(values, values, 1000, tuttiFloat32, tuttiMax, comm, NULL, NULL));
+  OK(tuttiAllReduce(values, values, 10, tuttiFloat32, tuttiSum, comm, NULL, NULL));
+  const char* text = NULL;
+  OK(tuttiCommExplain(comm, tuttiCollectiveAllReduce, 1000, tuttiFloat32, tuttiMax, 0, &text));
+  CHECK(strstr(text, "by algorithm ring") != NULL);
+  CHECK(tuttiBarrier(comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "none") != NULL);
+  return NULL;
+}
