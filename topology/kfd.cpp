@@ -15,8 +15,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostNodes = 1024, kMostLinks = 16 << 10;  // of all nodes together
-constexpr std::uint64_t kXgmi = 11;                              // of the driver's types of links
+constexpr std::size_t kMostKfdNodes = 1024, kMostLinks = 16 << 10;  // of all nodes together
+constexpr std::uint64_t kXgmi = 11;  // of the driver's types of links
 constexpr std::uint64_t kMostParallel = 16;
 
 using Properties = std::map<std::string, std::uint64_t, std::less<>>;
@@ -64,7 +64,7 @@ void add_xgmi_links(const std::filesystem::path& sys, std::vector<GpuNode>& gpus
   for (std::size_t read = 0; !failed && each != std::filesystem::directory_iterator();
        each.increment(failed)) {
     const auto number = parse_number<std::uint64_t>(each->path().filename().string());
-    if (!number || ++read > kMostNodes) continue;
+    if (!number || ++read > kMostKfdNodes) continue;
     const Properties node = properties_of(each->path() / "properties");
     const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const GpuNode& known) {
       return known.bus == address_of(node);

@@ -289,12 +289,23 @@ def check_lengths(tree):
                 yield Finding(f.path, f.line, f"{f.lines} lines; at most {FUNCTION_LINES}: {f.head}")
 
 
-def unnamed_namespaces(file):
-    """Yields (namespace around it, offset of its text, text) of each unnamed namespace; the text has nothing within braces."""
+def named_around(file, at):
+    """Returns the name of the namespace at a place of the file."""
     named = [(m.start(), closing_brace(file.code, m.end() - 1), m.group(1))
              for m in re.finditer(r"\bnamespace\s+([\w:]+)\s*\{", file.code)]
+    return "::".join(name for start, end, name in named if start < at < end)
+
+
+def shared_constants(file):
+    """Yields (namespace, name) of the constants that a header defines."""
+    for match in re.finditer(r"\binline constexpr [\w:<>, ]+?\b(k[A-Z]\w*)\s*[={]", file.code):
+        yield named_around(file, match.start()), match.group(1)
+
+
+def unnamed_namespaces(file):
+    """Yields (namespace around it, offset of its text, text) of each unnamed namespace; the text has nothing within braces."""
     for match in re.finditer(r"\bnamespace\s*\{", file.code):
-        around = "::".join(name for start, end, name in named if start < match.start() < end)
+        around = named_around(file, match.start())
         depth, text = 0, []
         for c in file.code[match.end():closing_brace(file.code, match.end() - 1)]:
             depth -= c == "}"
@@ -320,14 +331,14 @@ def own_names(file):
 
 
 def check_unique(tree):
-    """Finds names that several sources define for themselves: a build that compiles several of them as one refuses those."""
-    first = {}
+    """Finds names that several sources, or a source and a header, define: a build that compiles several sources as one refuses those."""
+    first = {constant: file.path for file in tree.cpp(*LIBRARY) if file.suffix in HEADERS for constant in shared_constants(file)}
     for file in tree.cpp(*LIBRARY, "bindings/"):
         if file.suffix == ".cpp" and not file.path.startswith(APART):
             for line, around, name in own_names(file):
                 other = first.setdefault((around, name), file.path)
                 if other != file.path:
-                    yield Finding(file.path, line, f"{name} is defined in {other}, too, also in an unnamed namespace")
+                    yield Finding(file.path, line, f"{name} is defined in {other}, too")
 
 
 def check_readmes(tree):

@@ -123,6 +123,10 @@ class Shape(unittest.TestCase):
         self.assert_found("common/two.cpp:3: kLine is defined in common/one.cpp, too", {"common/one.cpp": one, "common/two.cpp": one})
         self.assert_found("common/two.cpp:4: f(int) is defined", {"common/one.cpp": one, "common/two.cpp": one})
         self.assert_found("common/two.cpp:5: Reader is defined", {"common/one.cpp": one, "common/two.cpp": one})
+        header = "#pragma once\nnamespace tutti {\ninline constexpr int kLine = 2;\n}\n"
+        self.assert_found("common/one.cpp:3: kLine is defined in common/two.h, too", {"common/one.cpp": one, "common/two.h": header})
+        status, output = self.check({"common/one.cpp": one, "common/two.h": header.replace("tutti", "tutti::net")})
+        self.assertEqual(status, 0, output)
         for other in (one.replace("tutti", "tutti::net"), "namespace tutti {\nnamespace {\nint f(long b) { int kLine = 2; return kLine; }\n}\n}\n"):
             status, output = self.check({"common/one.cpp": one, "common/two.cpp": other})
             self.assertEqual(status, 0, output)
