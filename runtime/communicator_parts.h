@@ -62,7 +62,8 @@ struct CommunicatorParts {
   Spread spread = Spread::one_machine;
   std::vector<int> groups = {};  ///< The same as PlanRequest::groups; all ranks agree on it.
   std::vector<int> places = {};  ///< The same as PlanRequest::places; all ranks agree on it.
-  /// What this rank has said of its place in its machine. A shrink or grow says it again.
+  /// This is the place in its machine that this rank has told the others; a shrink or grow tells
+  /// them the same one.
   std::optional<int> own_place = {};
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;

@@ -14,9 +14,10 @@ struct TopologySources {
 };
 
 struct DiscoveredTopology {
-  /// What NCCL's topology XML says of such a machine, which read_nccl_topology() makes a graph: the
-  /// NUMA nodes, PCI switches, GPUs with their NVLinks, and network interfaces. There is at least
-  /// one NUMA node; where the system shows nothing else, it stands alone.
+  /// This is the machine's topology file as NCCL writes it, from which read_nccl_topology() makes a
+  /// graph. It describes the NUMA nodes, PCI switches, GPUs with their links, and network
+  /// interfaces. There is at least one NUMA node; where the system shows nothing else, it stands
+  /// alone.
   std::string xml;
   /// Which machine it is, who told of it, and what was looked for in vain; for people.
   std::string source;

@@ -84,11 +84,9 @@ std::vector<std::pair<std::string, std::string>> PciBus::attributes(
     const std::string value = lesser(first_line(device / file), first_line(port / file));
     // The system says 255 lanes, or an unknown speed, of a device without such a link.
     const bool is_width = std::string_view(name) == "link_width";
-    const bool known =
-        is_width ? parse_number<int>(value).value_or(kMostLanesOfLink + 1) <= kMostLanesOfLink &&
-                       number_before_unit(value) > 0
-                 : number_before_unit(value) > 0;
-    if (known) add(name, value);
+    const auto lanes = parse_number<int>(value);
+    const bool sane = !is_width || (lanes && *lanes <= kMostLanesOfLink);
+    if (sane && number_before_unit(value) > 0) add(name, value);
   }
   return found;
 }

@@ -62,7 +62,8 @@ struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
   tutti::Communicator communicator;
   std::atomic<int> persistent_calls{0};  ///< Number that is not freed yet; none may outlive this.
-  /// What tuttiCommPrices() and tuttiCommExplain() have told last; the rows point into the prices.
+  /// These hold the last results of tuttiCommPrices() and tuttiCommExplain(). The rows point into
+  /// the prices.
   std::vector<tutti::AlgorithmPrice> prices;
   std::vector<tuttiPrice_t> price_rows;
   std::string explained;

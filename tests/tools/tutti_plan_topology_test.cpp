@@ -51,7 +51,7 @@ TEST_F(TuttiPlanTopology, OfThisMachineNeedsNoFile) {
   test::add_five_gpus(sys);
   EXPECT_THAT(output({"show", "--sys", sys.path(), "--graph"}), HasSubstr("0000:1d:00.0"));
   EXPECT_THAT(output({"show", node_, "--sys", sys.path()}, 2), HasSubstr("a file is shown"));
-  // What it writes as a file is what it shows.
+  // The file that it writes describes the topology that it shows.
   const std::string xml = output({"show", "--sys", sys.path(), "--xml"});
   const std::string file = write("machine.xml", xml);
   EXPECT_EQ(output({"show", file, "--xml"}), xml);
