@@ -32,11 +32,15 @@ Plan& CallPlanner::plan(const Call& call) {
 
 CallKey CallPlanner::key_of(const CallKind& kind, std::string_view algorithm) {
   const Choice choice = choose_algorithm(kind, algorithm);
+  const bool zero_copy =
+      memory_of_calls() == MemoryKind::host &&
+      (sends_zero_copy(parts_) ||
+       (!kind.variable && kernel_may_copy(parts_, kind.what, kind.count * element_bytes(kind))));
   return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction,
            accumulates_in_f32(kind), sums_reproducibly(kind)},
           choice.message_bytes,
-          memory_of_calls() == MemoryKind::host && sends_zero_copy(parts_),
+          zero_copy,
           stripes_of(kind, choice.algorithm),
           memory_of_calls()};
 }

@@ -36,11 +36,17 @@ struct CallExtras {
 struct ZeroCopyBuffers {
   Memory input, output;  ///< If it has no address, messages from this buffer are copied.
   bool in_place = false;
+  bool ordinary = false;       ///< Channels that are no rings send from ordinary memory, too.
+  bool kernel_copies = false;  ///< The kernel may copy messages of rings where that is faster.
   /// Shorter messages are copied, because a zero-copy message costs one more transfer between the
   /// cores.
   std::size_t least_bytes = 4096;
 
   const Memory& of(Place place) const { return place == Place::input ? input : output; }
+  /// Whether messages are received in the buffers themselves by channels that are no rings.
+  bool expects() const noexcept {
+    return ordinary || input.kind == MemoryKind::shared || output.kind == MemoryKind::shared;
+  }
 };
 
 struct DeviceCall;

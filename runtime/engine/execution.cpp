@@ -66,7 +66,52 @@ BoundStep bound(const Program::Step& step, const CallSignature& call) {
   const bool in_bytes =
       step.kernel.fold == Program::Fold::copy || step.kernel.fold == Program::Fold::user;
   assert(in_bytes || std::has_single_bit(moved_bytes(call)));
-  return {step, function_of(step.kernel), in_bytes ? 0 : std::countr_zero(moved_bytes(call))};
+  return {step, function_of(step.kernel), in_bytes ? 0 : std::countr_zero(moved_bytes(call)),
+          false};
+}
+
+}  // namespace
+
+namespace {
+
+// Returns the bytes that a call sends over each port.
+std::vector<std::size_t> bytes_by_port(const Program& program) {
+  std::vector<std::size_t> sent(program.sends.size());
+  for (const Program::Step& step : program.steps) {
+    const Program::Operand* const outputs = &program.operands[step.first_operand] + step.inputs;
+    for (std::size_t k = 0; k < step.outputs; ++k)
+      if (outputs[k].place == Place::peer)
+        sent[outputs[k].port] += step.bytes[0] * (program.pieces - 1) + step.bytes[1];
+  }
+  return sent;
+}
+
+// Returns the part of a buffer in which an operand lies, over all pieces: its begin and its end.
+std::array<std::uint64_t, 2> extent_of(const Program& program, const Program::Step& step,
+                                       const Program::Operand& operand) {
+  const auto [first, last] = std::minmax(operand.offset[0], operand.offset[1]);
+  const std::uint64_t length =
+      step.bytes[1] + program.segment_stride[0] * (std::max(step.segments, 1U) - 1);
+  return {first, last + (program.pieces - 1) * program.piece_bytes + length};
+}
+
+// Returns whether a step only brings a message to a part of the output that no other step touches,
+// where the messages of all pieces lie one after the other.
+bool brings_ahead(const Program& program, const Program::Step& step) {
+  const Program::Operand* const own = &program.operands[step.first_operand];
+  if (program.stripe.of != 1 || step.inputs != 1 || step.outputs != 1 || step.receives != 1 ||
+      own[1].place != Place::output || step.segments != 1 || step.bytes[0] != program.piece_bytes)
+    return false;
+  const auto [begin, end] = extent_of(program, step, own[1]);
+  const auto touches = [&, begin = begin, end = end](const Program::Step& other) {
+    const Program::Operand* const operands = &program.operands[other.first_operand];
+    return std::any_of(operands, operands + other.inputs + other.outputs, [&](const auto& that) {
+      const auto part = extent_of(program, other, that);
+      return that.place == Place::output && part[0] < end && begin < part[1];
+    });
+  };
+  return std::none_of(program.steps.begin(), program.steps.end(),
+                      [&](const auto& other) { return &other != &step && touches(other); });
 }
 
 }  // namespace
@@ -84,6 +129,13 @@ HostProgram::HostProgram(Program compiled, Transport& transport)
                       .f32_inputs = masks.f32_inputs,
                       .f32_outputs = masks.f32_outputs});
   if (program.call.reduction != 0) extras.resize(steps.size());
+  only_moves = program.zero_copy && std::all_of(steps.begin(), steps.end(),
+                                                [](const auto& step) { return step.copies(); });
+  if (only_moves) {
+    sent_bytes = bytes_by_port(program);
+    for (std::size_t number = 0; number < steps.size(); ++number)
+      steps[number].brings_ahead = brings_ahead(program, program.steps[number]);
+  }
   addresses_.resize(program.lanes.size() * program.widest_step);
   written.resize(program.widest_step);
   for (const Program::Lane& lane : program.lanes) {
@@ -117,6 +169,8 @@ void Execution::start(HostProgram& bound, const CallBuffers& buffers, std::uint3
   assert(bound.program.variable == (buffers.blocks != nullptr));
   blocks_ = buffers.blocks;
   zero_copy_ = buffers.zero_copy;
+  expects_ = zero_copy_ && zero_copy_->expects();
+  uses_zero_copy_ = zero_copy_ && (choose_copies() || expects_);
   got_zero_copy_ = false;
   pieces_ = blocks_ == nullptr ? bound.program.pieces : pieces_of(bound.program, *blocks_);
   header_ = {operation, blocks_ == nullptr ? bound.program.fingerprint : blocks_->fingerprint, 0,
@@ -157,7 +211,7 @@ inline bool Execution::receive(const LaneState& lane, const Program::Operand& op
   RecvPort& port = bound_->receives[operand.port];
   Message found;
   if (!port.peek(found)) {
-    if (zero_copy_) [[unlikely]]
+    if (expects_) [[unlikely]]
       expect(lane, operand, load);
     return false;
   }
@@ -165,6 +219,10 @@ inline bool Execution::receive(const LaneState& lane, const Program::Operand& op
   if (header.operation != header_.operation || header.fingerprint != load.fingerprint ||
       header.length != load.bytes) [[unlikely]]
     refuse(port.peer(), header, load);
+  if (zero_copy_ && !uses_zero_copy_ && (found.zero_copy || port.is_timed())) [[unlikely]] {
+    uses_zero_copy_ = true;  // from the next attempt on
+    return false;
+  }
   if (found.zero_copy) [[unlikely]]
     got_zero_copy_ = true;
   address = found.data;
@@ -217,7 +275,7 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
       address = memory_of<kind>(lane, operand, load);
     } else if (lane.cursor < step.inputs) {
       if (!receive(lane, operand, load, address)) {
-        if constexpr (kind == Kind::zero_copy) get_others(lane, load);
+        if (kind == Kind::zero_copy && expects_) get_others(lane, load);
         return false;
       }
     } else {
@@ -243,20 +301,26 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   if (load.bytes >= kFetchedMessageBytes) args.fetch_outputs |= ~step.results;
   args.stream_outputs = step.results & streamed_mask_;
   SlotStores* timed = nullptr;
-  if (kind != Kind::zero_copy && step.posts > 0 && load.bytes >= SlotStores::kLeastBytes)
+  if ((kind != Kind::zero_copy || lane.zero_copies == 0) && step.posts > 0 &&
+      load.bytes >= SlotStores::kLeastBytes)
     timed = choose_stores(lane, load, args);
   if (extras_ != nullptr) [[unlikely]]
     args.extras = extras_ + (lane.step - bound_->steps.data());
-  if (kind == Kind::zero_copy && step.segments == 1 && !leave_out_zero_copy(lane, load, args))
+  if (kind == Kind::zero_copy && step.segments == 1 &&
+      (lane.zero_copies > 0 || got_zero_copy_ || expects_) &&
+      !leave_out_zero_copy(lane, load, args))
     return;
   if (step.segments > 1)
     return kind == Kind::variable ? combine_blocks(lane, args)
                                   : combine_segments(lane, load.last, args);
   if (args.count == 0) return;
-  const std::uint64_t begin = timed != nullptr ? ticks() : 0;
+  const Program::Operand* const message =
+      kind == Kind::zero_copy && bound_->only_moves ? timed_copy(lane) : nullptr;
+  const std::uint64_t begin = timed != nullptr || message != nullptr ? ticks() : 0;
   step.combine(args);
   if (timed != nullptr) [[unlikely]]
     timed->record_since(begin, std::size_t{step.inputs} + step.outputs, load.bytes);
+  if (message != nullptr) record_copy(*message, step.receives > 0, load.bytes, ticks() - begin);
 }
 
 inline void Execution::post(const LaneState& lane, const Load& load) {

@@ -50,6 +50,9 @@ class RecvPort {
     else
       channel_->release();
   }
+  /// Whether the sender wants the time in which the peeked message is copied to be recorded.
+  bool is_timed() const noexcept { return ring_ != nullptr && ring_->is_timed(); }
+  void record_read(std::uint64_t elapsed) noexcept { ring_->record_read(elapsed); }
   /// Does what release() does, for a message over which a posted answer was written.
   void release_answered() { ring_->release_answered(); }
 
@@ -92,6 +95,27 @@ class SendPort {
   bool in_memory() const noexcept { return ring_ != nullptr; }
   /// Returns how the ring's payloads are written, or null if the port has no ring.
   SlotStores* stores() noexcept { return ring_ != nullptr ? &ring_->stores() : nullptr; }
+  /// Decides for a call of the class how its messages in ordinary memory travel; see
+  /// SendRing::choose_copies(). The zero-copy messages of the last call have been read.
+  KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept {
+    const auto choice =
+        ring_ != nullptr ? ring_->choose_copies(copy_class, both_ways) : KernelCopies::Choice();
+    set_by_kernel(choice.by_kernel);
+    zero_copy_ = 0;
+    set_copy_class(choice.timed ? copy_class : 0);
+    return choice;
+  }
+  /// Whether the kernel copies the messages of the call for which that was decided last.
+  bool by_kernel() const noexcept { return by_kernel_; }
+  void set_by_kernel(bool by_kernel) noexcept { by_kernel_ = by_kernel; }
+  /// See SendRing::set_copy_class() and record_write().
+  void set_copy_class(int copy_class) noexcept {
+    if (ring_ != nullptr) ring_->set_copy_class(copy_class);
+  }
+  bool is_timed() const noexcept { return ring_ != nullptr && ring_->copy_class() != 0; }
+  void record_write(std::uint64_t elapsed, std::size_t bytes) noexcept {
+    ring_->record_write(elapsed, bytes);
+  }
   /// Returns whether the receiver has read all zero-copy messages.
   bool zero_copy_done() const noexcept {
     return zero_copy_ == 0 ||
@@ -110,6 +134,7 @@ class SendPort {
   // The number of the last zero-copy message, counted from 1; outside of a ring 1 if there was one.
   std::uint64_t zero_copy_ = 0;
   int peer_;
+  bool by_kernel_ = false;  // whether the reader has the kernel copy messages in ordinary memory
 };
 
 inline std::byte* RecvPort::answer_data(const SendPort& to) const {
@@ -120,6 +145,9 @@ inline std::byte* RecvPort::answer_data(const SendPort& to) const {
 struct BoundStep : Program::Step {
   CombineFunction combine;
   int element_shift;  ///< `combine` counts in 2^this bytes.
+  /// The step brings a message to a place that no other step uses, so that the messages of the next
+  /// pieces may be brought with it.
+  bool brings_ahead = false;
 };
 
 /// Holds how far a lane of a program under way has come.
@@ -152,6 +180,10 @@ struct HostProgram final : BoundProgram {
   std::vector<CombineExtras> extras;
   std::vector<void*> written;  ///< The addresses that a step of a zero-copy call writes.
   std::vector<std::unique_ptr<HostProgram>> others;  ///< The other stripes of the call.
+  /// Whether the kernel may copy the program's messages: it only moves data, and some messages may
+  /// be sent zero-copy.
+  bool only_moves = false;
+  std::vector<std::size_t> sent_bytes;  ///< By port, what a call sends there, if it only moves.
 
   /// Whether its calls end within two microseconds if they wait for nobody.
   const bool soon = !program.variable && program.call.reduction == 0 && program.call.count <= 512;
@@ -167,6 +199,9 @@ enum class ResultStores {
   /// In no cache, and too large to stay in one, so that results are written past the caches.
   streamed,
 };
+
+/// Returns whether copies by the kernel from one process to another pay anywhere on this processor.
+bool copies_by_kernel_pay();
 
 /// Returns how results of so many bytes at `output` are written best.
 ResultStores stores_for(std::size_t result_bytes, const void* input, const void* output);
@@ -188,7 +223,7 @@ class Execution {
   /// (64 KiB take 9.5 us in place of 5.3).
   bool advance() {
     if (blocks_ != nullptr) return advance_lanes<Kind::variable>();
-    if (zero_copy_) [[unlikely]]
+    if (uses_zero_copy_) [[unlikely]]
       return advance_lanes<Kind::zero_copy>() && zero_copy_done();
     return advance_lanes<Kind::plain>();
   }
@@ -243,6 +278,10 @@ class Execution {
                           const Load& load) const;
   Memory memory_at(Place place, const std::byte* data, std::size_t bytes) const;
   bool leave_out_zero_copy(const LaneState& lane, const Load& load, CombineArgs& args);
+  bool choose_copies();
+  const Program::Operand* timed_copy(const LaneState& lane) const;
+  void record_copy(const Program::Operand& message, bool received, std::size_t bytes,
+                   std::uint64_t elapsed);
   bool zero_copy_done() const noexcept;
   template <Kind kind>
   std::byte* memory_of(const LaneState& lane, const Program::Operand& operand,
@@ -275,6 +314,9 @@ class Execution {
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<ZeroCopyBuffers> zero_copy_;
+  // Whether messages of this call are zero-copy, or copies are timed: else it is a plain call.
+  bool uses_zero_copy_ = false;
+  bool expects_ = false;            // see ZeroCopyBuffers::expects()
   bool got_zero_copy_ = false;      // whether messages have arrived that lie in a peer's memory
   std::uint64_t fetched_mask_ = 0;  // ANDed with Program::Step::results
   std::uint64_t streamed_mask_ = 0;

@@ -7,6 +7,41 @@
 
 namespace tutti {
 
+// Decides for each peer whether the messages of this call go through its ring or are copied by the
+// kernel. Returns whether the kernel copies some, or copies are timed.
+bool Execution::choose_copies() {
+  const bool may = zero_copy_->kernel_copies && bound_->only_moves;
+  bool any = false;
+  for (std::size_t k = 0; k < bound_->sends.size(); ++k) {
+    const int copy_class = may ? CopyClass::of(bound_->sent_bytes[k]) : 0;
+    const auto choice = bound_->sends[k].choose_copies(copy_class, !bound_->receives.empty());
+    any = any || choice.by_kernel || choice.timed;
+  }
+  return any;
+}
+
+// Returns the message that the step copies into a ring or out of one, if it has one message, and
+// the time of the copy is to be recorded; else null.
+const Program::Operand* Execution::timed_copy(const LaneState& lane) const {
+  const Program::Step& step = *lane.step;
+  if (step.receives + step.posts != 1 || lane.zero_copies != 0) return nullptr;
+  const Program::Operand* const operands = bound_->program.operands.data() + step.first_operand;
+  const Program::Operand* const message =
+      std::find_if(operands, operands + step.inputs + step.outputs,
+                   [](const Program::Operand& operand) { return operand.place == Place::peer; });
+  const bool timed = step.receives > 0 ? bound_->receives[message->port].is_timed()
+                                       : bound_->sends[message->port].is_timed();
+  return timed ? message : nullptr;
+}
+
+void Execution::record_copy(const Program::Operand& message, bool received, std::size_t bytes,
+                            std::uint64_t elapsed) {
+  if (received)
+    bound_->receives[message.port].record_read(elapsed);
+  else
+    bound_->sends[message.port].record_write(elapsed, bytes);
+}
+
 bool Execution::can_send_zero_copy(const LaneState& lane, const Program::Operand& operand,
                                    const Load& load) const {
   assert(zero_copy_ && operand.place == Place::peer);
@@ -16,10 +51,11 @@ bool Execution::can_send_zero_copy(const LaneState& lane, const Program::Operand
       bound_->program.operands[lane.step->first_operand + operand.source];
   const Memory& memory = zero_copy_->of(source.place);
   const SendPort& port = bound_->sends[operand.port];
-  if (!memory || !port.zero_copy().has(memory.kind)) return false;
-  // Memory that the ring's reader has not mapped would be copied by the kernel, which is no
-  // cheaper.
-  return !port.in_memory() || memory.kind == MemoryKind::shared;
+  if (!memory) return false;
+  if (memory.kind != MemoryKind::shared &&
+      !(port.in_memory() ? port.by_kernel() : zero_copy_->ordinary))
+    return false;
+  return port.zero_copy().has(memory.kind);
 }
 
 // Does what acquire() does, for a message that lies in this rank's own buffer.
@@ -49,7 +85,7 @@ std::byte* Execution::acquire_zero_copy(LaneState& lane, const Program::Operand&
 // where the step would copy it.
 const std::byte* Execution::get(const LaneState& lane, const Program::Operand& operand,
                                 const Load& load) {
-  const Program::Step& step = *lane.step;
+  const BoundStep& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   assert(operand.place == Place::peer);
   Memory place{nullptr, load.bytes};
@@ -61,7 +97,11 @@ const std::byte* Execution::get(const LaneState& lane, const Program::Operand& o
       const bool registered = operands[k].place == Place::output && zero_copy_->output;
       place = registered ? memory_at(Place::output, data, load.bytes) : Memory{data, load.bytes};
     }
-  return bound_->receives[operand.port].get(place);
+  RecvPort& port = bound_->receives[operand.port];
+  if (place && step.brings_ahead && port.in_memory() &&
+      (!zero_copy_->in_place || bound_->sends.empty()) && load.last == 0)
+    place.bytes += (pieces_ - lane.piece - 2) * step.bytes[0] + step.bytes[1];
+  return port.get(place);
 }
 
 // Says where a message may go that has not arrived. Messages in a ring stay where they are.
@@ -91,23 +131,25 @@ bool Execution::leave_out_zero_copy(const LaneState& lane, const Load& load, Com
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   int outputs = 0;
-  std::uint64_t results = 0;
+  std::uint64_t fetched = 0, streamed = 0;
   for (std::size_t k = 0; k < step.outputs; ++k) {
     const Program::Operand& operand = operands[step.inputs + k];
     void* const data = args.out[k];
     const bool zero_copy = operand.source != Program::kNone &&
                            data == memory_of<Kind::zero_copy>(lane, operands[operand.source], load);
     if (zero_copy || (step.copies() && data == args.in[0])) continue;
-    const bool answer = operand.partner != Program::kNone;
-    if (outputs < 64 && ((step.results >> k & 1) != 0 || answer))
-      results |= std::uint64_t{1} << outputs;
+    if (k < 64) {
+      const bool answer = operand.partner != Program::kNone;
+      fetched |= ((answer ? fetched_mask_ : args.fetch_outputs) >> k & 1) << outputs;
+      streamed |= ((answer ? streamed_mask_ : args.stream_outputs) >> k & 1) << outputs;
+    }
     bound_->written[static_cast<std::size_t>(outputs++)] = data;
   }
   assert(static_cast<std::size_t>(outputs) <= bound_->written.size());
   args.out = bound_->written.data();
   args.outputs = outputs;
-  args.fetch_outputs = results & fetched_mask_;
-  args.stream_outputs = results & streamed_mask_;
+  args.fetch_outputs = fetched;
+  args.stream_outputs = streamed;
   return outputs > 0;
 }
 

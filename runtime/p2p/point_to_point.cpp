@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "common/ticks.h"
 #include "compute/combine.h"
-#include "topology/caches.h"
 
 namespace tutti {
 
@@ -50,18 +50,12 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
 
 // Messages through a ring of at least this size are copied by the kernel from buffer to buffer, if
 // the sender has something better to do than to copy as well (docs/performance.md, "Copies by the
-// kernel").
+// kernel"). For shorter ones, the pair measures what is faster, unless ranks share cores.
 constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
-constexpr std::size_t kRemotePieceBytes = 1u << 20;  // the deadline is checked between two pieces
 static_assert(kLeastFetchedSharing <= kLeastFetchedBytes);
-
-// On AMD's processors, a ring takes 0.75 to 1.0 of the time in a loop that rests, and a quarter in
-// one that writes what it sends (docs/performance.md, "AMD's processors").
-bool copies_by_kernel_pay() {
-  static const bool pay = core_caches().victim_bytes == 0;
-  return pay;
-}
+static_assert(CopyClass::kEndBytes <= kLeastFetchedBytes);
+constexpr std::size_t kRemotePieceBytes = 1u << 20;  // the deadline is checked between two pieces
 
 unsigned cost_of(std::size_t eager_bytes) {
   constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
@@ -400,23 +394,33 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   to.announced.remove(*send);
   if (send->call.bytes() == 0) return end(*send);
   if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
-  send->memory = zero_copy_of(send->call, *to.bulk_out);
+  send->memory = zero_copy_of(*send, *to.bulk_out);
   to.sending.push_back(*send);
 }
 
 // Returns the memory of a send that is to be zero-copy, or one without an address if the buffer has
 // to be copied.
-Memory PointToPoint::zero_copy_of(const TransferCall& send, const SendPort& port) const {
+Memory PointToPoint::zero_copy_of(Transfer& send, SendPort& port) const {
+  const TransferCall& call = send.call;
   const MemoryKinds kinds = port.zero_copy();
   const Segments* const registered = transport_.registered();
+  send.copy_class = 0;
   if (kinds.has(MemoryKind::shared) && registered != nullptr && !registered->empty())
-    if (const auto extent = registered->extent_of(send.buffer, send.bytes()))
-      return {send.buffer, send.bytes(), MemoryKind::shared, extent->segment, extent->offset};
-  const bool large = shares_cores_ ? send.bytes() >= kLeastFetchedSharing
-                                   : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0;
-  const bool worth = !port.in_memory() || (large && copies_by_kernel_pay());
-  if (!worth || !kinds.has(MemoryKind::host)) return {};
-  return {send.buffer, send.bytes()};
+    if (const auto extent = registered->extent_of(call.buffer, call.bytes()))
+      return {call.buffer, call.bytes(), MemoryKind::shared, extent->segment, extent->offset};
+  if (!kinds.has(MemoryKind::host) || (port.in_memory() && !by_kernel(send, port))) return {};
+  return {call.buffer, call.bytes()};
+}
+
+// Whether the receiver has the kernel copy the message, in place of a ring.
+bool PointToPoint::by_kernel(Transfer& send, SendPort& port) const {
+  const TransferCall& call = send.call;
+  if (!copies_by_kernel_pay()) return false;
+  if (shares_cores_) return call.bytes() >= kLeastFetchedSharing;
+  const int copy_class = CopyClass::of(call.bytes());
+  const KernelCopies::Choice choice = port.choose_copies(copy_class, live_receives_ > 0);
+  send.copy_class = choice.timed ? copy_class : 0;
+  return choice.by_kernel || (call.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
 }
 
 // Returns memory for an envelope and a payload behind it, or null if there is no room yet.
@@ -483,14 +487,17 @@ void PointToPoint::return_credit(int rank) {
 // yet.
 bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
   assert(bytes > 0 && send.moved + bytes <= send.call.bytes());
+  port.set_copy_class(send.copy_class);
   if (send.memory && bytes > kInlineBytes)
     return port.acquire_zero_copy(send.memory.part(send.moved, bytes));
   std::byte* slot = port.acquire(bytes);
   // The cache lines of a slot are in the cache of the peer, which has read them: a round trip of 64
   // KiB takes 7 % less time if they are prefetched.
-  if (slot != nullptr)
-    copy_to_ring(port, slot, send.call.buffer + send.moved, bytes, Stores::fetched);
-  return slot != nullptr;
+  if (slot == nullptr) return false;
+  const std::uint64_t begin = port.is_timed() ? ticks() : 0;
+  copy_to_ring(port, slot, send.call.buffer + send.moved, bytes, Stores::fetched);
+  if (port.is_timed()) port.record_write(ticks() - begin, bytes);
+  return true;
 }
 
 // Messages are sent in the order in which the receiver asked for them, each as a whole before the
@@ -540,7 +547,11 @@ bool PointToPoint::receive_data(int rank) {
                              header.length, header.operation, left, recv.id, most));
   if (message.remote) message.data = from.bulk_in->get({to, left});
   if (message.data == nullptr) return false;
-  if (message.data != to) copy_bytes(to, message.data, header.length);
+  if (message.data != to) {
+    const std::uint64_t begin = from.bulk_in->is_timed() ? ticks() : 0;
+    copy_bytes(to, message.data, header.length);
+    if (from.bulk_in->is_timed()) from.bulk_in->record_read(ticks() - begin);
+  }
   if (message.zero_copy && !from.bulk_in->still_valid())
     return false;  // the peer has failed; its status page will say so
   from.bulk_in->release();

@@ -94,7 +94,8 @@ class PointToPoint {
   bool announce(int rank);
   bool send_clear(int rank);
   bool send_data(int rank);
-  Memory zero_copy_of(const TransferCall& send, const SendPort& port) const;
+  Memory zero_copy_of(Transfer& send, SendPort& port) const;
+  bool by_kernel(Transfer& send, SendPort& port) const;
   static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
   bool receive_data(int rank);
   void return_credit(int rank);

@@ -57,6 +57,7 @@ struct Transfer {
   std::uint64_t posted = 0;  ///< The number of receives that were posted before it.
   std::size_t moved = 0;     ///< The number of bytes that have been sent or received.
   Memory memory;             ///< The buffer of a send that is zero-copy; else it has no address.
+  int copy_class = 0;        ///< Of a send; see SendRing::set_copy_class().
   /// Links it in the list of transfers under way, or of those that have ended.
   Link<Transfer> live_link;
   Link<Transfer> stage_link;

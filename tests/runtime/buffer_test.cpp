@@ -294,7 +294,9 @@ TEST_P(ZeroCopyCalls, CopyNothingIntoMessages) {
     const Schedule schedule = algorithms()[number].plan({what, rank, size, 0});
     programs.push_back(std::make_unique<HostProgram>(
         compile(schedule, call, Ranks::kMessageBytes, true), ranks.transport(rank)));
-    ZeroCopyBuffers zero_copy{{}, {}, in_place, kInlineBytes + 1};
+    ZeroCopyBuffers zero_copy;
+    zero_copy.in_place = in_place;
+    zero_copy.least_bytes = kInlineBytes + 1;
     const auto registered = [&](Memory& memory) {
       std::vector<std::byte>& buffer = buffers.emplace_back(n * kBytes);
       while (!memory) memory = ranks.maybe_register(rank, buffer);

@@ -121,7 +121,8 @@ Trial random_trial(Random& random, int size) {
 TEST_P(Conformance, RandomMixedOperationsWithoutBarriersKeepTheirOrder) {
   const auto [kind, size] = GetParam();
   Ranks ranks(kind, size, 7);
-  const bool is_local = kind == TransportKind::local || kind == TransportKind::zero_copy;
+  const bool is_local = kind == TransportKind::local || kind == TransportKind::zero_copy ||
+                        kind == TransportKind::kernel;
   const int batches = is_local ? 100 : 20;
   std::uint32_t number = 0;
   for (int batch = 0; batch < batches; ++batch) {
@@ -184,8 +185,8 @@ TEST_P(Conformance, SampledTypesAndReductionsGiveExactResults) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto kind : {TransportKind::local, TransportKind::zero_copy, TransportKind::shm,
-                          TransportKind::tcp, TransportKind::stream})
+  for (const auto kind : {TransportKind::local, TransportKind::zero_copy, TransportKind::kernel,
+                          TransportKind::shm, TransportKind::tcp, TransportKind::stream})
     for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
   for (const int ranks : {2, 3, 8}) all.push_back({TransportKind::tls, ranks});
   if (ucx::is_built())

@@ -158,7 +158,7 @@ TEST(HostEngine, BringsAllRemoteMessagesOfAStepAtTheSameTime) {
   buffers.input = buffers.output = reinterpret_cast<std::byte*>(values.data());
   const CallExtras extras;
   buffers.extras = &extras;
-  buffers.zero_copy.emplace();
+  buffers.zero_copy.emplace().ordinary = true;
   for (int peer = 1; peer < kRanks; ++peer) {
     auto& from = transport.receivers[peer];
     from.header = {0, bound->program.fingerprint, kCount * sizeof(float), 0};

@@ -297,6 +297,7 @@ void maybe_register(Ranks& ranks, int rank, Buffers& b) {
   ZeroCopyBuffers zero_copy;
   zero_copy.least_bytes = kInlineBytes + 1;
   zero_copy.in_place = b.in_place;
+  zero_copy.ordinary = true;
   const auto from = [](const Memory& whole, std::size_t offset) {
     return whole ? whole.part(offset, whole.bytes - offset) : whole;
   };
@@ -314,6 +315,7 @@ std::string_view to_string(TransportKind kind) {
   switch (kind) {
     case TransportKind::local: return "local";
     case TransportKind::zero_copy: return "zero_copy";
+    case TransportKind::kernel: return "kernel";
     case TransportKind::shm: return "shm";
     case TransportKind::tcp: return "tcp";
     case TransportKind::tls: return "tls";
@@ -336,7 +338,8 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
   const auto hub = std::make_shared<local::Hub>(size);
   if (kind == TransportKind::zero_copy) hub_ = hub;
   config_.tls = kind == TransportKind::tls;
-  zero_copy_ = kind == TransportKind::zero_copy || kind == TransportKind::stream;
+  zero_copy_ = kind == TransportKind::zero_copy || kind == TransportKind::kernel ||
+               kind == TransportKind::stream;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
     TransportContext context;
@@ -346,7 +349,8 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
     context.random = &identities_;
     context.data_bytes = 3 * message_bytes;
     context.max_message_bytes = context.message_limit = message_bytes;
-    const bool in_process = kind == TransportKind::local || kind == TransportKind::zero_copy;
+    const bool in_process = kind == TransportKind::local || kind == TransportKind::zero_copy ||
+                            kind == TransportKind::kernel;
     if (in_process) context.hub = hub;
     context.config = &config_;
     if (kind == TransportKind::stream)
@@ -451,6 +455,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
     Part& part = parts[k][static_cast<std::size_t>(rank)];
     execution.start(*part.bound, addresses(part.buffers), number + static_cast<std::uint32_t>(k),
                     static_cast<ResultStores>(trials[k].count % 3));
+    for (SendPort& port : part.bound->sends) port.set_by_kernel(ranks.random().next() % 4 != 0);
   });
   if (!ended) return "nothing moves any more";
   for (std::size_t k = 0; k < trials.size(); ++k)

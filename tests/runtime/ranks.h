@@ -20,6 +20,9 @@ enum class TransportKind {
   local,
   /// Like local, with ranks that register some of their buffers for zero-copy, at random.
   zero_copy,
+  /// Like local, with ranks whose messages lie in ordinary memory, at random, from where the kernel
+  /// copies them.
+  kernel,
   shm,
   tcp,
   tls,  ///< Encrypted tcp.

@@ -100,7 +100,7 @@ class MemoryRecvChannel final : public RecvChannel {
   const std::byte* get(const Memory& place) override {
     if (!attached() || !ring_.peek() || !ring_.plausible()) return nullptr;
     if (place.address != nullptr && ring_.header().length > place.bytes) return nullptr;
-    return ring_.remote() ? ring_.get(place.address) : ring_.data();
+    return ring_.remote() ? ring_.get(place.address, place.bytes) : ring_.data();
   }
 
   void release() override { ring_.release(); }

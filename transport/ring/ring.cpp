@@ -4,6 +4,8 @@
 
 #include <tutti/error.hpp>
 
+#include "common/ticks.h"
+
 namespace tutti {
 
 static_assert(SendRing::max_message_bytes(SendRing::least_data_bytes(1)) >= 1);
@@ -66,18 +68,59 @@ const std::byte* RecvRing::outside_ring(bool& zero_copy) const {
   return data;
 }
 
-const std::byte* RecvRing::get(std::byte* to) {
-  assert(peeked_ && remote());
-  const std::size_t bytes = header_.length;
-  if (outside_.all == nullptr) refuse("lie where this rank cannot read");
-  if (to == nullptr) {
-    copy_.resize(bytes);
-    to = copy_.data();
+// Returns the bytes of the peeked remote message and of those behind it, as far as they lie one
+// after the other in the writer's memory and `most` bytes suffice for them.
+std::size_t RecvRing::bytes_in_a_row(std::size_t most) const noexcept {
+  std::size_t bytes = header_.length;
+  for (std::uint64_t n = next_ + 1; n < next_ + kLines; ++n) {
+    const Line& line = lines_[n & mask_];
+    if (line.sequence.load(std::memory_order_acquire) != n + 1) break;
+    const std::size_t length = line.header.length;
+    Origin origin;
+    std::memcpy(&origin, line.payload, sizeof origin);
+    if (length <= kInlineBytes || origin.segment != kAllMemory || !origin.zero_copy() ||
+        origin.offset != origin_.offset + bytes || bytes + length > most)
+      break;
+    bytes += length;
   }
-  const PeerMemory::Read read = outside_.all->read(origin_.offset, to, bytes);
+  return bytes;
+}
+
+const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
+  assert(peeked_ && remote());
+  if (outside_.all == nullptr) refuse("lie where this rank cannot read");
+  const std::size_t own = header_.length;
+  assert(to == nullptr || own <= room);
+  if (to != nullptr && ahead_.to == to && ahead_.from == origin_.offset && own <= ahead_.bytes) {
+    ahead_ = {to + own, origin_.offset + own, ahead_.bytes - own};
+    return to;
+  }
+  ahead_ = {};
+  if (to == nullptr) {
+    copy_.resize(own);
+    to = copy_.data();
+    room = own;
+  }
+  const std::size_t bytes = bytes_in_a_row(room);
+  const std::uint64_t begin = ticks();
+  PeerMemory::Read read = outside_.all->read(origin_.offset, to, bytes);
+  if (read == PeerMemory::Read::done) {
+    if (is_timed()) record(ticks() - begin, bytes, true);
+    ahead_ = {to + own, origin_.offset + own, bytes - own};
+  } else if (read == PeerMemory::Read::nothing && bytes > own) {
+    read = outside_.all->read(origin_.offset, to, own);
+  }
   if (read == PeerMemory::Read::nothing && still_valid())
     refuse("lie where its sender has no memory: a buffer that was given back during its call");
   return read == PeerMemory::Read::done ? to : nullptr;
+}
+
+void RecvRing::record(std::uint64_t elapsed, std::size_t bytes, bool by_kernel) noexcept {
+  assert(peeked_ && is_timed());
+  const auto index = static_cast<std::size_t>(origin_.channel) - 1;
+  ReadTimes& times = times_[index];
+  (by_kernel ? times.kernel : times.ring).record(origin_.channel, elapsed, bytes);
+  memory_->read_times[index].store(times.packed(), std::memory_order_relaxed);
 }
 
 std::byte* RecvRing::answer_data() const {

@@ -35,6 +35,7 @@
 #include "common/sync.h"
 #include "transport/doorbell.h"
 #include "transport/peer_memory.h"
+#include "transport/ring/kernel_copies.h"
 #include "transport/ring/ring_memory.h"
 #include "transport/ring/ring_view.h"
 #include "transport/ring/slot_stores.h"
@@ -72,7 +73,7 @@ class SendRing {
     if (acquired_end_ - freed_ > data_bytes_ &&
         !(see_released() && acquired_end_ - freed_ <= data_bytes_))
       return nullptr;
-    origin_ = {};
+    origin_ = {.channel = copy_class_};
     return data_ + at % data_bytes_;
   }
 
@@ -82,6 +83,7 @@ class SendRing {
     if (next_ - released_ == kLines && !see_released()) return false;
     acquired_end_ = position_;
     origin_ = origin;
+    if (origin.has_copy_class()) origin_.channel = copy_class_;
     return true;
   }
 
@@ -97,7 +99,29 @@ class SendRing {
   }
 
   /// Whether messages may lie in kAllMemory.
-  bool peer_gets() const noexcept { return memory_->gets.load(std::memory_order_acquire); }
+  bool peer_gets() const noexcept {
+    // The word lies in a line that the reader writes, so that it is looked at until it is set.
+    if (!peer_gets_) peer_gets_ = memory_->gets.load(std::memory_order_acquire);
+    return peer_gets_;
+  }
+
+  /// Decides for a call of the class, whose messages lie in ordinary memory, whether the kernel
+  /// copies them; see KernelCopies::choose(). The class is 0 where it cannot.
+  KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept {
+    if (!CopyClass::is_timed(copy_class) || !peer_gets()) return {};
+    return kernel_copies_.choose(copy_class, both_ways, [&] {
+      const auto& word = memory_->read_times[copy_class - 1];
+      return ReadTimes::unpacked(word.load(std::memory_order_relaxed));
+    });
+  }
+  /// Says to which class the next messages belong, if the reader is to record what it takes to copy
+  /// them, else 0.
+  void set_copy_class(int copy_class) noexcept { copy_class_ = copy_class; }
+  int copy_class() const noexcept { return copy_class_; }
+  /// Records the time in which a message was copied into the ring, if that class is not 0.
+  void record_write(std::uint64_t elapsed, std::size_t bytes) noexcept {
+    if (copy_class_ != 0) kernel_copies_.record_write(copy_class_, elapsed, bytes);
+  }
 
   RingView view() noexcept {
     see_released();
@@ -150,9 +174,12 @@ class SendRing {
   std::uint64_t freed_ = 0;         // payload bytes known to be free again
   std::uint64_t answers_read_ = 0;  // number of messages up to the last one whose answer was read
   Origin origin_;                   // origin of the large message being filled
+  int copy_class_ = 0;              // that of the large messages
+  mutable bool peer_gets_ = false;  // whether the reader has said so
   std::array<std::uint64_t, kLines> end_{};
   PeerBell peer_;
   SlotStores stores_;
+  KernelCopies kernel_copies_;
 };
 
 /// The rings from one rank to a peer, by channel number. The peer's answers may lie in them.
@@ -215,8 +242,18 @@ class RecvRing {
     return header_.length > kInlineBytes && origin_.segment == kAllMemory;
   }
   /// Copies the remote message to `to`, or to memory of this end where `to` is null. Returns where
-  /// the copy is, or null where the message is no longer there.
-  const std::byte* get(std::byte* to);
+  /// the copy is, or null where the message is no longer there. There is `room` for so many bytes:
+  /// messages behind this one that lie behind it in the writer's memory, too, are copied with it.
+  const std::byte* get(std::byte* to, std::size_t room);
+
+  /// Whether the writer wants the time in which the peeked message is copied to be recorded.
+  bool is_timed() const noexcept {
+    return header_.length > kInlineBytes && origin_.has_copy_class() &&
+           CopyClass::is_timed(origin_.channel);
+  }
+  /// Records the time in which the peeked message, for which is_timed(), was copied out of the
+  /// ring.
+  void record_read(std::uint64_t elapsed) noexcept { record(elapsed, header_.length, false); }
 
   /// Whether the message's length is possible. Callers that do not know the length check this
   /// before they read data().
@@ -272,6 +309,8 @@ class RecvRing {
  private:
   SendRing* ring_of(const Origin& origin) const noexcept;
   const std::byte* outside_ring(bool& zero_copy) const;
+  std::size_t bytes_in_a_row(std::size_t most) const noexcept;
+  void record(std::uint64_t elapsed, std::size_t bytes, bool by_kernel) noexcept;
   std::uint64_t offset() const noexcept {
     return place(position_, header_.length, data_bytes_) % data_bytes_;
   }
@@ -304,6 +343,14 @@ class RecvRing {
   mutable Segment message_;
   mutable Segment answer_;
   std::vector<std::byte> copy_;  // memory of remote messages that have no other place
+  // What get() has copied of the next messages: where it is, and where it lies at the writer.
+  struct Ahead {
+    std::byte* to = nullptr;
+    std::uint64_t from = 0;
+    std::size_t bytes = 0;
+  };
+  Ahead ahead_;
+  std::array<ReadTimes, CopyClass::kMost> times_{};  // by class, from class 1 on
   PeerBell peer_;
 };
 

@@ -11,6 +11,7 @@
 #include "common/wire.h"
 #include "transport/gpu_place.h"
 #include "transport/memory.h"
+#include "transport/ring/kernel_copies.h"
 #include "transport/ring/ring_place.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
@@ -23,6 +24,8 @@ namespace tutti {
 ///   it answers; or
 /// - the writer's registered `segment`, and then the answer may be written at `answer`; or
 /// - the reader's own `segment`, for such an answer (with any `message_plus_one`).
+/// Where the payload lies in its own ring, or anywhere in the writer's memory, `channel` holds the
+/// CopyClass of its call instead.
 struct Origin {
   std::uint64_t message_plus_one = 0;
   std::uint64_t offset = 0;
@@ -33,6 +36,9 @@ struct Origin {
   bool outside_ring() const noexcept { return (message_plus_one | segment) != 0; }
   bool answers_ring() const noexcept { return message_plus_one != 0 && segment == 0; }
   bool zero_copy() const noexcept { return message_plus_one == 0 && segment != 0; }
+  bool has_copy_class() const noexcept {
+    return message_plus_one == 0 && (segment == 0 || segment == kAllMemory);
+  }
 };
 static_assert(sizeof(Origin) == 40 && sizeof(Origin) <= kInlineBytes);
 static_assert(std::is_trivially_copyable_v<Origin>, "it is copied into a line byte by byte");
@@ -63,11 +69,13 @@ static_assert(offsetof(Line, payload) + kInlineBytes == kCacheLine);
 /// further, each load of a copy from a page-aligned buffer waits for the store before it, whose
 /// address ends in the same 12 bits (64 KiB all-reduce 10.2 us, against 8.2).
 struct alignas(4096) RingMemory {
-  // Only the reader writes the following three.
+  // Only the reader writes the following four.
   alignas(kCacheLine) sync::Atomic<std::uint64_t> released;
   /// Counts the messages up to the last answered one. It is written before `released`.
   sync::Atomic<std::uint64_t> answered;
   sync::Atomic<bool> gets;  ///< Says that messages may lie in kAllMemory.
+  /// ReadTimes by CopyClass, from class 1 on.
+  sync::Atomic<std::uint32_t> read_times[CopyClass::kMost];
   // Only the writer writes the rest.
   alignas(kCacheLine) Line lines[kLines];
   std::uint64_t home;  ///< The address of this record in the writer's process, or 0.

@@ -1,0 +1,193 @@
+// Tests of calls in ordinary memory whose messages go through rings at first, and then are copied
+// by the kernel for a while (transport/ring/kernel_copies.h).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/select.h"
+#include "processes.h"
+#include "ranks.h"
+#include "runtime/engine/execution.h"
+#include "signs.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::AnyOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// The calls until the first trial of the kernel has ended.
+constexpr int kTried = KernelCopies::kBeforeKernel + KernelCopies::kTrial;
+
+TEST(KernelCopyCalls, PutNothingInTheirRingsWhileTheKernelIsTried) {
+  constexpr std::size_t kMessage = 16 << 10, kBlock = 64 << 10;
+  Ranks ranks(TransportKind::shm, 2, 1, kMessage);
+  const std::uint32_t number = algorithm_index("all_pairs");
+  const CallSignature call{Collective::all_gather, DataType::uint8, Op::sum, 0, kBlock, number};
+  std::vector<std::unique_ptr<HostProgram>> programs;
+  for (const int rank : {0, 1})
+    programs.push_back(std::make_unique<HostProgram>(
+        compile(algorithms()[number].plan({call.what, rank, 2, 0}), call, kMessage, true),
+        ranks.transport(rank)));
+  std::vector<std::byte> in[2], out[2];
+  int by_kernel = 0;
+  // The first call is not counted, since the reader's end of the ring is made meanwhile.
+  for (int k = 0; k <= kTried; ++k) {
+    const SendRing& ring =
+        *ranks.transport(0).sender(1, programs[0]->program.sends[0].channel).ring();
+    const std::uint64_t before = ring.payload_bytes();
+    for (const int rank : {0, 1}) {
+      in[rank].assign(kBlock, static_cast<std::byte>(2 * k + rank));
+      out[rank].assign(2 * kBlock, std::byte{0xff});
+    }
+    ASSERT_TRUE(ranks.drive(1, [&](int rank, std::size_t, Execution& execution) {
+      CallBuffers buffers{in[rank].data(), out[rank].data()};
+      ZeroCopyBuffers zero_copy;
+      zero_copy.input = {in[rank].data(), kBlock};
+      zero_copy.output = {out[rank].data(), 2 * kBlock};
+      zero_copy.kernel_copies = true;
+      buffers.zero_copy = zero_copy;
+      execution.start(*programs[static_cast<std::size_t>(rank)], buffers,
+                      static_cast<std::uint32_t>(k), ResultStores::cached);
+    }));
+    for (const int rank : {0, 1})
+      for (const std::size_t at : {std::size_t{0}, kBlock - 1, kBlock, 2 * kBlock - 1})
+        ASSERT_EQ(out[rank][at], in[at / kBlock][0]) << "call " << k << ", rank " << rank;
+    const bool kernel = programs[0]->sends[0].by_kernel();
+    EXPECT_EQ(kernel, k > KernelCopies::kBeforeKernel) << k;
+    EXPECT_EQ(ring.payload_bytes() - before, kernel ? 0 : kBlock) << k;
+    by_kernel += kernel ? 1 : 0;
+  }
+  EXPECT_EQ(by_kernel, KernelCopies::kTrial);
+}
+
+// What rank `rank` sends in call `k`: every element differs from its neighbours, and from the calls
+// before.
+void fill(std::vector<std::uint32_t>& data, int rank, int k) {
+  std::iota(data.begin(), data.end(), static_cast<std::uint32_t>(k * 1'000'003 + rank * 500'000));
+}
+std::vector<std::uint32_t> of(std::size_t count, int rank, int k) {
+  std::vector<std::uint32_t> data(count);
+  fill(data, rank, k);
+  return data;
+}
+void expect_same(const std::uint32_t* found, const std::vector<std::uint32_t>& wanted,
+                 const char* what) {
+  if (!std::equal(wanted.begin(), wanted.end(), found)) throw Error(ErrorKind::internal, what);
+}
+
+class KernelCopiesOver : public testing::TestWithParam<const char*> {};
+
+TEST_P(KernelCopiesOver, BringWhatIsSentInEachCallAlthoughItChangesFromCallToCall) {
+  for (const std::size_t count : {4'097, 40'000, 80'000}) {  // of 4 bytes
+    const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
+      const int rank = comm.rank(), peer = 1 - rank;
+      const auto own = static_cast<std::size_t>(rank), other = static_cast<std::size_t>(peer);
+      std::vector<std::uint32_t> in(2 * count), out(2 * count);
+      Persistent gather = comm.all_gather_init(in.data(), out.data(), count, DataType::uint32);
+      for (int k = 0; k < 2 * kTried; ++k) {
+        const auto of_peer = of(2 * count, peer, k);
+        fill(in, rank, k);
+        comm.all_gather(in.data(), out.data(), count, DataType::uint32);
+        expect_same(&out[other * count], of(count, peer, k), "all_gather");
+        std::copy_n(in.begin(), count, &out[own * count]);
+        comm.all_gather(&out[own * count], out.data(), count, DataType::uint32);  // in place
+        expect_same(&out[other * count], of(count, peer, k), "all_gather in place");
+        gather.run();
+        expect_same(&out[other * count], of(count, peer, k), "persistent all_gather");
+        comm.all_to_all(in.data(), out.data(), count, DataType::uint32);
+        expect_same(&out[other * count], {&of_peer[own * count], &of_peer[(own + 1) * count]},
+                    "all_to_all");
+        fill(out, rank, k);
+        comm.broadcast(out.data(), 2 * count, DataType::uint32, k % 2);
+        expect_same(out.data(), of(2 * count, k % 2, k), "broadcast");
+        comm.scatter(in.data(), out.data(), count, DataType::uint32, 1);
+        const auto of_root = of(2 * count, 1, k);
+        expect_same(out.data(), {&of_root[own * count], &of_root[(own + 1) * count]}, "scatter");
+        comm.gather(in.data(), out.data(), count, DataType::uint32, 0);
+        if (rank == 0) expect_same(&out[count], of(count, 1, k), "gather");
+        Work arriving = comm.recv_async(out.data(), count, DataType::uint32, peer, 0);
+        comm.send(in.data(), count, DataType::uint32, peer, 0);
+        arriving.wait();
+        expect_same(out.data(), of(count, peer, k), "send and receive");
+      }
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty())) << count;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, KernelCopiesOver, testing::Values("local", "shm"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+Communicator join(int rank, int size, int port) {
+  set_environment(rank, size, port);
+  Config config = quick_config();
+  config.timeout = std::chrono::seconds(5);
+  return Communicator::from_env(config);
+}
+
+// The peer ends or stops while this rank waits for it to copy, or while this rank copies from it.
+TEST(KernelCopyProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
+  for (const int signal : {SIGKILL, SIGSTOP})
+    for (const bool root : {false, true}) {
+      const int port = unused_port();
+      Sign failed;
+      Processes ranks(2, [&](int rank) {
+        Communicator comm = join(rank, 2, port);
+        std::vector<float> data(100'000);
+        const std::string outcome = outcome_of([&] {
+          for (int k = 0;; ++k) {
+            const bool last = k == KernelCopies::kBeforeKernel + 4;
+            if (last && rank == 1) raise(signal);
+            const std::chrono::milliseconds limit{last && signal == SIGSTOP ? 300 : 0};
+            comm.broadcast(data.data(), data.size(), DataType::f32, root ? 0 : 1,
+                           {.timeout = limit});
+          }
+        });
+        failed.give();
+        throw std::runtime_error(outcome);
+      });
+      failed.wait();
+      ranks.signal(1,
+                   SIGKILL);  // Otherwise rank 0's store would wait some seconds for it to leave.
+      EXPECT_THAT(
+          ranks.outcome(0),
+          AllOf(HasSubstr(signal == SIGKILL ? "peer_lost: " : "timeout: "), HasSubstr("rank 1")));
+    }
+}
+
+// A rank whose call has failed uses its memory for something else. Nobody takes that for data.
+TEST_P(KernelCopiesOver, OfACallThatHasFailedBringNothing) {
+  Sign failed;
+  const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
+    auto data = std::make_unique<std::vector<float>>(100'000, 1.0F);
+    const auto broadcast = [&](std::chrono::milliseconds limit) {
+      comm.broadcast(data->data(), data->size(), DataType::f32, 0, {.timeout = limit});
+    };
+    for (int k = 0; k < KernelCopies::kBeforeKernel + 4; ++k) broadcast({});
+    if (comm.rank() == 1) failed.wait();
+    std::string outcome = outcome_of([&] { broadcast(std::chrono::milliseconds(200)); });
+    std::fill(data->begin(), data->end(), 7.0F);
+    data.reset();
+    if (comm.rank() == 0) failed.give();
+    throw std::runtime_error(outcome);
+  });
+  EXPECT_THAT(outcomes[0], HasSubstr("timeout: "));
+  EXPECT_THAT(outcomes[1],
+              AnyOf(HasSubstr("timeout: "), HasSubstr("peer_failed: "), HasSubstr("rank 0")));
+}
+
+}  // namespace
+}  // namespace tutti::test
