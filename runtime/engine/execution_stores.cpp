@@ -31,13 +31,6 @@ ResultSizes result_sizes() {
 
 }  // namespace
 
-// On AMD's processors, a ring takes 0.75 to 1.0 of the time in a loop that rests, and a quarter in
-// one that writes what it sends (docs/performance.md, "AMD's processors").
-bool copies_by_kernel_pay() {
-  static const bool pay = core_caches().victim_bytes == 0;
-  return pay;
-}
-
 ResultStores stores_for(std::size_t result_bytes, const void* input, const void* output) {
   static const ResultSizes sizes = result_sizes();
   if (result_bytes < std::min(sizes.fetched, sizes.streamed)) return ResultStores::cached;

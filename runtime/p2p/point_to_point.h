@@ -8,7 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/engine/execution.h"
+#include "collectives/schedule/program.h"
+#include "runtime/engine/ports.h"
 #include "runtime/p2p/matching.h"
 #include "runtime/p2p/transfer.h"
 #include "transport/channel.h"

@@ -36,6 +36,14 @@ void SendRing::refuse_release() {
       "another version");
 }
 
+KernelCopies::Choice SendRing::choose_copies(int copy_class, bool both_ways) noexcept {
+  if (!CopyClass::is_timed(copy_class) || !peer_gets()) return {};
+  return kernel_copies_.choose(copy_class, both_ways, [&] {
+    const auto& word = memory_->read_times[copy_class - 1];
+    return ReadTimes::unpacked(word.load(std::memory_order_relaxed));
+  });
+}
+
 namespace {
 
 // Returns null where the segment is not known here; otherwise `found` keeps it alive.

@@ -107,13 +107,7 @@ class SendRing {
 
   /// Decides for a call of the class, whose messages lie in ordinary memory, whether the kernel
   /// copies them; see KernelCopies::choose(). The class is 0 where it cannot.
-  KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept {
-    if (!CopyClass::is_timed(copy_class) || !peer_gets()) return {};
-    return kernel_copies_.choose(copy_class, both_ways, [&] {
-      const auto& word = memory_->read_times[copy_class - 1];
-      return ReadTimes::unpacked(word.load(std::memory_order_relaxed));
-    });
-  }
+  KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept;
   /// Says to which class the next messages belong, if the reader is to record what it takes to copy
   /// them, else 0.
   void set_copy_class(int copy_class) noexcept { copy_class_ = copy_class; }
@@ -344,12 +338,11 @@ class RecvRing {
   mutable Segment answer_;
   std::vector<std::byte> copy_;  // memory of remote messages that have no other place
   // What get() has copied of the next messages: where it is, and where it lies at the writer.
-  struct Ahead {
+  struct {
     std::byte* to = nullptr;
     std::uint64_t from = 0;
     std::size_t bytes = 0;
-  };
-  Ahead ahead_;
+  } ahead_;
   std::array<ReadTimes, CopyClass::kMost> times_{};  // by class, from class 1 on
   PeerBell peer_;
 };
