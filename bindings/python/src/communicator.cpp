@@ -17,40 +17,64 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSignals{100};
 
+// The configuration of a communicator that is to be made.
+struct Settings {
+  Config config;
+  nb::object select;  // the function that config.select calls, if any
+
+  // Returns the communicator, which keeps that function from now on.
+  Communicator keeper(Communicator made) const {
+    if (select.is_valid()) made.keep_planner(select);
+    return made;
+  }
+};
+
 // Returns the configuration of the environment, changed by the two deadlines, which are in seconds,
 // and by any setting that the caller names. An argument that is None changes nothing.
-Config config_of(std::optional<double> timeout, std::optional<double> startup_timeout,
-                 const nb::kwargs& settings) {
-  Config config = Config::from_env();
+Settings settings_of(std::optional<double> timeout, std::optional<double> startup_timeout,
+                     const nb::kwargs& settings) {
+  Settings made{Config::from_env(), {}};
+  Config& config = made.config;
   if (timeout) config.timeout = milliseconds(*timeout);
   if (startup_timeout) config.startup_timeout = milliseconds(*startup_timeout);
-  for (const auto [name, value] : settings)
-    if (PyBool_Check(value.ptr()))
-      config.set(nb::cast<std::string>(name), value.is(Py_True) ? "yes" : "no");
-    else if (!value.is_none())
-      config.set(nb::cast<std::string>(name), nb::str(value).c_str());
-  return config;
+  for (const auto [key, value] : settings) {
+    const auto name = nb::cast<std::string>(key);
+    if (value.is_none()) continue;
+    if (name == "select") {
+      made.select = nb::borrow(value);
+      config.select = select_of(made.select);
+    } else if (PyBool_Check(value.ptr())) {
+      config.set(name, value.is(Py_True) ? "yes" : "no");
+    } else {
+      config.set(name, nb::str(value).c_str());
+    }
+  }
+  return made;
 }
 
 Communicator create(nb::object store, int rank, int size, std::optional<double> timeout,
                     std::optional<double> startup_timeout, const nb::kwargs& settings) {
-  const Config config = config_of(timeout, startup_timeout, settings);
+  const Settings its = settings_of(timeout, startup_timeout, settings);
   const auto shared_store = shared(Store(std::move(store)));
-  return unlocked(
-      [&] { return Communicator(tutti::Communicator::create(shared_store, rank, size, config)); });
+  return its.keeper(unlocked([&] {
+    return Communicator(tutti::Communicator::create(shared_store, rank, size, its.config));
+  }));
 }
 
 Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
                       const nb::kwargs& settings) {
-  const Config config = config_of(timeout, startup_timeout, settings);
-  return unlocked([&] { return Communicator(tutti::Communicator::from_env(config)); });
+  const Settings its = settings_of(timeout, startup_timeout, settings);
+  return its.keeper(
+      unlocked([&] { return Communicator(tutti::Communicator::from_env(its.config)); }));
 }
 
 std::vector<Communicator> in_process(int size, std::optional<double> timeout,
                                      const nb::kwargs& settings) {
-  const Config config = config_of(timeout, {}, settings);
-  auto ranks = unlocked([&] { return tutti::Communicator::in_process(size, config); });
-  return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
+  const Settings its = settings_of(timeout, {}, settings);
+  auto ranks = unlocked([&] { return tutti::Communicator::in_process(size, its.config); });
+  std::vector<Communicator> made;
+  for (auto& rank : ranks) made.push_back(its.keeper(Communicator(std::move(rank))));
+  return made;
 }
 
 Communicator made_of(const Communicator& whole, tutti::Communicator part) {
@@ -106,13 +130,14 @@ std::pair<std::uint64_t, std::vector<int>> agree(const Communicator& self, std::
 
 Communicator join(nb::object store, std::optional<double> timeout,
                   std::optional<double> startup_timeout, const nb::kwargs& settings) {
-  const Config config = config_of(timeout, startup_timeout, settings);
+  const Settings its = settings_of(timeout, startup_timeout, settings);
   std::shared_ptr<Store> shared_store;
   if (!store.is_none()) shared_store = shared(Store(std::move(store)));
-  return unlocked([&] {
-    return Communicator(shared_store != nullptr ? tutti::Communicator::join(shared_store, config)
-                                                : tutti::Communicator::join(config));
-  });
+  return its.keeper(unlocked([&] {
+    return Communicator(shared_store != nullptr
+                            ? tutti::Communicator::join(shared_store, its.config)
+                            : tutti::Communicator::join(its.config));
+  }));
 }
 
 Communicator dup(const Communicator& self) { return std::move(*split(self, 0, self.get().rank())); }

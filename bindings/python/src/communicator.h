@@ -183,6 +183,10 @@ class Communicator {
   std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
 
+/// Returns the setting `select` for a function of Python, to which it refers weakly: the
+/// communicators keep it. Throws `usage` where it is no function.
+Select select_of(const nb::object& function);
+
 /// A persistent call. It keeps its communicator alive, which ends the call when it is closed.
 class Persistent {
  public:

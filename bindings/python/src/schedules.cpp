@@ -149,17 +149,19 @@ class Planned {
   nb::object weak_, strong_;
 };
 
-/// Calls a function of Python that plans. What it throws is the text of the error.
-Schedule planned_by(const Planned& planned, const PlanRequest& request) {
+/// Calls a function of Python that plans or selects, and returns its result, which in Python is a
+/// Wanted, by the name `what`. What it throws is the text of the error.
+template <typename Wanted, typename Result, typename Query>
+Result called(const Planned& planned, const Query& query, const char* what) {
   const Locked lock;
-  if (!lock) refuse_schedule("the algorithm is a function of Python, and Python has ended");
+  if (!lock) refuse_schedule("it is a function of Python, and Python has ended");
   std::string why;
   try {
     const nb::object function = planned.function();
     if (function.is_none()) throw std::runtime_error("its function is gone");
-    const nb::object schedule = function(request);
-    if (nb::isinstance<Schedule>(schedule)) return nb::cast<Schedule>(schedule);
-    why = "it returned " + described(schedule) + ", which is no Schedule";
+    const nb::object result = function(query);
+    if (nb::isinstance<Wanted>(result)) return nb::cast<Result>(result);
+    why = "it returned " + described(result) + ", which is no " + what;
   } catch (nb::python_error& error) {
     why = why_it_ended(error);
   }
@@ -170,7 +172,7 @@ void add_algorithm(Communicator& self, const std::string& name, nb::object plann
   if (PyCallable_Check(planner.ptr()) == 0)
     refuse_schedule("add_algorithm: " + described(planner) + " is no function");
   self.get().add_algorithm(name, [held = shared(Planned(planner))](const PlanRequest& request) {
-    return planned_by(*held, request);
+    return called<Schedule, Schedule>(*held, request, "Schedule");
   });
   self.keep_planner(std::move(planner));
 }
@@ -250,6 +252,37 @@ void bind_builder(nb::module_& module) {
            "Adds a lane that receives on one channel and sends on one.")
       .def("finish", &OwnBuilder::finish, nb::arg("widest") = 1,
            "Returns the schedule. `widest` is the most chunks that a step of any rank moves.");
+}
+
+std::string name_of(Accumulate accumulate) {
+  switch (accumulate) {
+    case Accumulate::as_configured: break;  // is resolved before a call is planned
+    case Accumulate::step: return "step";
+    case Accumulate::f32: return "f32";
+    case Accumulate::reproducible: return "reproducible";
+  }
+  return "";
+}
+
+void bind_query(nb::module_& module) {
+  nb::class_<SelectQuery>(module, "SelectQuery",
+                          "Asks a function `select` which algorithm serves such calls. `count` and "
+                          "`bytes` are 0 where ranks know different lengths.")
+      .def_prop_ro("operation",
+                   [](const SelectQuery& self) { return std::string(to_string(self.what)); })
+      .def_prop_ro("type",
+                   [](const SelectQuery& self) { return std::string(to_string(self.type)); })
+      .def_prop_ro("op", [](const SelectQuery& self) { return std::string(to_string(self.op)); })
+      .def_ro("root", &SelectQuery::root)
+      .def_ro("count", &SelectQuery::count)
+      .def_ro("bytes", &SelectQuery::bytes)
+      .def_ro("ranks", &SelectQuery::ranks)
+      .def_prop_ro("accumulate", [](const SelectQuery& self) { return name_of(self.accumulate); })
+      .def("__repr__", [](const SelectQuery& self) {
+        return "<SelectQuery: " + std::string(to_string(self.what)) + " of " +
+               std::to_string(self.count) + " x " + std::string(to_string(self.type)) + ", " +
+               std::string(to_string(self.op)) + ", " + std::to_string(self.ranks) + " ranks>";
+      });
 }
 
 void bind_request(nb::module_& module) {
@@ -351,8 +384,17 @@ void bind_schedule(nb::module_& module) {
 
 }  // namespace
 
+Select select_of(const nb::object& function) {
+  if (PyCallable_Check(function.ptr()) == 0)
+    refuse_schedule("select: " + described(function) + " is no function");
+  return [held = shared(Planned(function))](const SelectQuery& query) {
+    return called<nb::str, std::string>(*held, query, "str");
+  };
+}
+
 void bind_schedules(nb::module_& module) {
   bind_request(module);
+  bind_query(module);
   bind_lane(module);
   bind_builder(module);
   bind_schedule(module);

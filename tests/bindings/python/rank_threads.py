@@ -5,7 +5,7 @@ import threading
 import tutti
 
 
-def run(size, body, timeout=60.0):
+def run(size, body, timeout=60.0, **settings):
     """Runs body(communicator) on `size` ranks, each in a thread, and raises the first exception of a rank."""
     outcomes = [None] * size
 
@@ -16,7 +16,7 @@ def run(size, body, timeout=60.0):
         except BaseException as error:
             outcomes[number[id(comm)]] = (False, error)
 
-    ranks = tutti.Communicator.in_process(size, timeout=timeout)
+    ranks = tutti.Communicator.in_process(size, timeout=timeout, **settings)
     number = {id(comm): comm.rank for comm in ranks}
     threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
     for each in threads:

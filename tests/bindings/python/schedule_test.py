@@ -261,6 +261,69 @@ class Schedules(unittest.TestCase):
 
         run(2, body)
 
+    def test_a_function_selects_the_algorithm_of_each_kind_of_call(self):
+        asked = []
+
+        def select(query):
+            asked.append(query)
+            return "one_shot" if query.bytes > 100 else "own" if query.operation == "all_reduce" else ""
+
+        def body(comm):
+            comm.add_algorithm("own", star)
+            for count in (5, 500):
+                data = numpy.ones(count, numpy.float32)
+                comm.all_reduce(data, "max", accumulate="f32" if count == 5 else "step")
+                comm.dup().reduce(data, 1)
+                if comm.rank == 1:
+                    numpy.testing.assert_array_equal(data, 2.0)
+            return comm.explain("all_reduce", 500, op="max")
+
+        for text in run(2, body, select=select):
+            self.assertIn("algorithm one_shot", text)
+        first = next(each for each in asked if each.operation == "all_reduce")
+        self.assertEqual((first.type, first.op, first.root, first.count, first.bytes, first.ranks, first.accumulate),
+                         ("f32", "max", 0, 5, 20, 2, "f32"))
+        self.assertEqual(repr(first), "<SelectQuery: all_reduce of 5 x f32, max, 2 ranks>")
+        self.assertEqual({each.root for each in asked if each.operation == "reduce"}, {1})
+
+    def test_what_a_function_that_selects_does_wrong_is_usage_and_says_what(self):
+        def throws(query):
+            raise KeyError("no table")
+
+        for select, what in ((throws, "KeyError"), (lambda query: 5, "returned 5, which is no str"),
+                             (lambda query: "fastest", "fastest"), (lambda: "", "TypeError")):
+            def body(comm):
+                with self.assertRaises(tutti.UsageError) as caught:
+                    comm.all_reduce(numpy.ones(3))
+                self.assertIn(what, str(caught.exception))
+
+            run(1, body, select=select)
+        with self.assertRaises(tutti.UsageError) as caught:
+            tutti.Communicator.in_process(1, select="ring")
+        self.assertIn("select: 'ring' is no function", str(caught.exception))
+        run(1, lambda comm: comm.all_reduce(numpy.ones(3)), select=None)
+
+    def test_functions_that_select_live_as_long_as_communicators(self):
+        class Job:
+            def __init__(self):
+                self.comms = tutti.Communicator.in_process(2, select=self.select)
+                self.part = self.comms[0]
+
+            def select(self, query):
+                return "ring"
+
+        job = Job()
+        gone = weakref.ref(job)
+        comms = job.comms
+        del job
+        gc.collect()
+        self.assertIsNotNone(gone())
+        for comm in comms:
+            comm.close()
+        del comm, comms
+        gc.collect()
+        self.assertIsNone(gone())
+
     def test_a_program_with_functions_of_its_module_ends_without_complaint(self):
         ended = scripts.run(
             "from tutti import schedule\n"
