@@ -21,6 +21,8 @@ TEST(PerfOptions, SizesAreBytesOrPowersOf1024) {
   EXPECT_EQ(parse_size("8"), 8u);
   EXPECT_EQ(parse_size("1K"), 1024u);
   EXPECT_EQ(parse_size("1.5k"), 1536u);
+  EXPECT_EQ(parse_size("3b"), 3u);
+  for (const char* const text : {"2kb", "2KB", "2Ki", "2KiB"}) EXPECT_EQ(parse_size(text), 2048u);
   EXPECT_EQ(parse_size("64M"), 64u << 20);
   EXPECT_EQ(parse_size("1G"), std::size_t{1} << 30);
   EXPECT_EQ(parse_size("2t"), std::size_t{2} << 40);
@@ -28,7 +30,7 @@ TEST(PerfOptions, SizesAreBytesOrPowersOf1024) {
 
 TEST(PerfOptions, WhatIsNoSizeIsRefused) {
   for (const char* text :
-       {"", "K", "-8", "8B", "8KB", "1 K", "x", "0x10", "1e3", "nan", "99999999T"})
+       {"", "K", "-8", "8ib", "8KBB", "8bK", "1 K", "x", "0x10", "1e3", "nan", "99999999T"})
     EXPECT_EQ(parse_size(text), std::nullopt) << text;
 }
 
@@ -277,6 +279,8 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   for (const char* const other : {"--limits", "--explain"})
     refused({"--tune", other}, ErrorKind::usage, "excludes");
   refused({"--explain", "--limits"}, ErrorKind::usage, "excludes");
+  refused({"broadcast", "--limits"}, ErrorKind::usage, "excludes");
+  refused({"--limits", "--ranks", "4"}, ErrorKind::usage, "excludes");
   refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "processes of one rank each");
   refused({"-g", "2", "--ranks", "2"}, ErrorKind::unavailable, "tutti-run -n 2 -- tutti-perf");
   refused({"--device=first"}, ErrorKind::usage, "--device=first: expected rank, or the number");

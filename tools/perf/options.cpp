@@ -202,7 +202,8 @@ void declare_output(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, 1));
   auto* const limits =
       app.add_flag("--limits", options.limits,
-                   "Measure this machine: the least that an all_reduce of two ranks could take");
+                   "Measure this machine: the least that an all_reduce of two ranks could take")
+          ->excludes("operation", "--ranks", "--nthreads");
   auto* const explain =
       app.add_flag("--explain", options.explain,
                    "For each size what every algorithm would take, as predicted, and takes; and "
@@ -369,8 +370,11 @@ std::optional<std::size_t> parse_size(std::string_view text) {
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  if (error != std::errc() || unit.size() > 1 || !(number >= 0)) return std::nullopt;
+  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  if (error != std::errc() || !(number >= 0)) return std::nullopt;
+  if (unit.ends_with('b') || unit.ends_with('B')) unit.remove_suffix(1);
+  if (unit.size() == 2 && unit[1] == 'i') unit.remove_suffix(1);
+  if (unit.size() > 1) return std::nullopt;
   if (!unit.empty()) {
     const std::size_t shift = std::string_view("kKmMgGtT").find(unit[0]);
     if (shift == std::string_view::npos) return std::nullopt;

@@ -60,6 +60,8 @@ int show(const Arguments& arguments) {
   if (!title.empty()) title = on_one_line(title) + "\n";
   if (arguments.xml || arguments.json || arguments.dot || arguments.svg)
     fmt::print(stderr, "{}", title);  // what programs read has no place for it
+  if (arguments.nodes > 0 && (arguments.graph || arguments.dot) && !arguments.all)
+    throw CLI::ValidationError("--nodes: this shows the graph of one of them: add --all");
   if (arguments.nodes > 0) use_nodes(fabric, arguments.nodes);
   if (arguments.xml) {
     if (fabric.nodes > 1) throw CLI::ValidationError("--xml: the file describes several machines");
@@ -135,6 +137,7 @@ void add_show(CLI::App& app, Run& run) {
                         "Print the topology of one machine as NCCL's XML, a file for "
                         "NCCL_TOPO_FILE and TUTTI_TOPOLOGY_FILE");
   for (CLI::Option* const other : {json, dot, svg, root, nodes, graph, all}) xml->excludes(other);
+  for (CLI::Option* const graphs : {dot, all}) root->excludes(graphs);
   command->callback([arguments, &run] { run = [arguments] { return show(*arguments); }; });
 }
 

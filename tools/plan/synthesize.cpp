@@ -106,6 +106,8 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows,
 
 int run_synthesis(const Arguments& arguments) {
   const Collective what = collective_named(arguments.collective);
+  if (arguments.root != 0 && !collectives::has_root(what))
+    throw CLI::ValidationError(fmt::format("--root: {} has no root", to_string(what)));
   const auto [fabric, graph, title] = topology_of(arguments.path);
   if (!title.empty()) fmt::print(stderr, "{}\n", on_one_line(title));
   const Paths paths(fabric.nodes == 1 ? fabric.node : expand(fabric));
