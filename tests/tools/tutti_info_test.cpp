@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -205,6 +206,20 @@ TEST(TuttiInfo, ReportsAWrongSettingOnStandardErrorAndPrintsNothingElse) {
   EXPECT_EQ(info.status, 1);
   EXPECT_THAT(info.out, IsEmpty());
   EXPECT_THAT(info.err, HasSubstr("TUTTI_SPIN_POLLS"));
+}
+
+TEST(TuttiInfo, ShowsNamesAndFilesThatAStartWouldRefuseAndSaysSo) {
+  for (const char* const setting :
+       {"TUTTI_TRANSPORTS=pigeons", "TUTTI_ALGORITHM=pigeons", "TUTTI_SECRET_FILE=/no/pigeons",
+        "TUTTI_SCHEDULES=/no/pigeons", "TUTTI_TOPOLOGY_FILE=/no/pigeons",
+        "TUTTI_TUNING_FILE=/no/pigeons"}) {
+    const std::string name(setting, std::strchr(setting, '='));
+    const Info info({"--config"}, {setting});
+    EXPECT_EQ(info.status, 1) << setting;
+    EXPECT_THAT(info.out, HasSubstr("pigeons")) << setting;
+    EXPECT_THAT(info.err, AllOf(HasSubstr(name.substr(0, 12)), HasSubstr("pigeons"))) << setting;
+  }
+  EXPECT_EQ(Info({"--config"}, {"TUTTI_TRANSPORTS=shm,tcp", "TUTTI_ALGORITHM=ring"}).status, 0);
 }
 
 TEST(TuttiInfo, RefusesArgumentsThatItDoesNotKnow) {

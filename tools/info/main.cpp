@@ -10,13 +10,19 @@
 
 #include <tutti/tutti.hpp>
 
+#include "collectives/planning/tuning_file.h"
 #include "common/build_info.h"
+#include "common/secret.h"
 #include "common/settings.h"
 #include "info/topology.h"
 #include "info/transports.h"
+#include "runtime/membership/setup.h"
+#include "runtime/schedule_files.h"
 #include "tools/command.h"
 #include "topology/print.h"
 #include "topology/print_gpus.h"
+#include "topology/topology_file.h"
+#include "transport/registry.h"
 
 namespace {
 
@@ -26,6 +32,7 @@ constexpr const char* kFooter = R"(Examples:
   tutti-info                                what this build is
   tutti-info --config                       every knob: its value, where that came from, its range
   TUTTI_TIMEOUT_MS=5000 tutti-info --config the same, to see what a variable changes
+                                            (status 1 where a start would refuse a name or a file)
   tutti-info --config --json                the same for scripts
   tutti-info --transports                   what this machine has to move messages with, and what it lacks
   tutti-info --topology -n 4                the machine, and which of its cores 4 ranks would get
@@ -106,6 +113,29 @@ void print_text(const Arguments& arguments) {
              TUTTI_BUILD_TYPE, text);
 }
 
+/// Throws the error with which a start would refuse these settings: names that do not exist, and
+/// files that are missing or wrong.
+void check_start(const tutti::Config& config) {
+  const auto checked = [](const char* variable, auto&& check) {
+    try {
+      check();
+    } catch (const tutti::Error& error) {
+      const std::string what = error.what();
+      if (what.find(variable) != std::string::npos) throw;
+      throw tutti::Error(error.kind(), fmt::format("{}: {}", variable, what));
+    }
+  };
+  tutti::check_settings(config);
+  checked("TUTTI_TRANSPORTS", [&] { tutti::parse_transports(config.transports); });
+  checked("TUTTI_SECRET", [&] { tutti::configured_secret(config); });
+  checked("TUTTI_SCHEDULES", [&] { tutti::ScheduleFiles{config.schedules}; });
+  if (!config.topology_file.empty())
+    checked("TUTTI_TOPOLOGY_FILE", [&] { tutti::read_topology_file(config.topology_file); });
+  if (config.tuning_file != "auto" && config.tuning_file != "none")
+    checked("TUTTI_TUNING_FILE",
+            [&] { tutti::read_tuning_file(config.tuning_file, tutti::this_machine()); });
+}
+
 void print(const Arguments& arguments) {
   if (arguments.dot) {
     const tutti::tools::TopologyReport report = arguments.look();
@@ -147,6 +177,7 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   const auto body = [&] {
     print(arguments);
+    if (arguments.config) check_start(tutti::Config::from_env());
     return 0;
   };
   return tutti::tools::run_command(app, argc, argv, body, [](const std::exception&) { return 1; });
