@@ -2,7 +2,9 @@
 
 #include <poll.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include <array>
 #include <cassert>
 #include <cerrno>
 
@@ -17,7 +19,11 @@ PeerMemory::Read PeerMemory::read(std::uint64_t address, void* to,
     const iovec here{place, bytes};
     const iovec there{reinterpret_cast<void*>(address), bytes};
     const ssize_t copied = process_vm_readv(process_, &here, 1, &there, 1, 0);
-    if (copied <= 0) return errno == EFAULT ? Read::nothing : Read::no;
+    if (copied <= 0) {
+      if (errno == EFAULT) return Read::nothing;
+      // A filter of system calls may answer with any error.
+      return errno != ESRCH && alive() ? Read::denied : Read::no;
+    }
     assert(static_cast<std::size_t>(copied) <= bytes);
     place += copied;
     address += static_cast<std::uint64_t>(copied);
@@ -32,6 +38,27 @@ bool PeerMemory::alive() const noexcept {
   if (pidfd_ < 0) return true;
   pollfd end{pidfd_, POLLIN, 0};
   return poll(&end, 1, 0) == 0;
+}
+
+bool ReadableMemory::holds(const std::byte* address, std::size_t bytes) noexcept {
+  if (bytes == 0) return true;
+  if (address == address_ && bytes == bytes_ && left_ > 0) {
+    --left_;
+    return true;
+  }
+  std::array<std::byte, 2> copies{};
+  const iovec here{copies.data(), copies.size()};
+  const std::array<iovec, 2> ends{iovec{const_cast<std::byte*>(address), 1},
+                                  iovec{const_cast<std::byte*>(address) + bytes - 1, 1}};
+  if (process_vm_readv(getpid(), &here, 1, ends.data(), ends.size(), 0) != 2) {
+    left_ = 0;
+    return false;
+  }
+  *this = {};
+  address_ = address;
+  bytes_ = bytes;
+  left_ = 64;
+  return true;
 }
 
 }  // namespace tutti

@@ -20,8 +20,9 @@ class PeerMemory {
 
   enum class Read {
     done,
-    nothing,  ///< The process has no memory there.
-    no,       ///< The process has ended, or may not be read.
+    nothing,  ///< The process has no memory there that the kernel copies.
+    denied,   ///< The process is alive and may not be read.
+    no,       ///< The process has ended, or this object refers to none.
   };
   /// Copies `bytes` from `address` in the process to `to`. Unless it returns `done`, the contents
   /// of `to` are undefined.
@@ -32,6 +33,19 @@ class PeerMemory {
 
   pid_t process_ = 0;
   int pidfd_ = -1;
+};
+
+/// Finds out whether the kernel copies memory of this process for others. It does not copy memory
+/// of devices, which includes what some drivers pin for GPUs, nor secret memory. It remembers the
+/// last memory that it asked the kernel about, and asks again now and then. One thread uses it.
+class ReadableMemory {
+ public:
+  bool holds(const std::byte* address, std::size_t bytes) noexcept;
+
+ private:
+  const std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+  unsigned left_ = 0;  // the calls until the kernel is asked again
 };
 
 }  // namespace tutti

@@ -82,7 +82,7 @@ inline bool Execution::receive(const LaneState& lane, const Program::Operand& op
       header.length != load.bytes) [[unlikely]]
     refuse(port.peer(), header, load);
   if (zero_copy_ && !uses_zero_copy_ && (found.zero_copy || port.is_timed())) [[unlikely]] {
-    uses_zero_copy_ = true;  // from the next attempt on
+    uses_zero_copy_ = true;  // advance() goes on
     return false;
   }
   if (found.zero_copy) [[unlikely]]

@@ -42,9 +42,16 @@ class Execution {
   /// (64 KiB take 9.5 us in place of 5.3).
   bool advance() {
     if (blocks_ != nullptr) return advance_lanes<Kind::variable>();
-    if (uses_zero_copy_) [[unlikely]]
-      return advance_lanes<Kind::zero_copy>() && zero_copy_done();
-    return advance_lanes<Kind::plain>();
+    if (!uses_zero_copy_) [[likely]] {
+      if (advance_lanes<Kind::plain>()) return true;
+      // A message has just shown the difference. It must be taken at once: nothing wakes this rank
+      // for it once more.
+      if (!uses_zero_copy_) return false;
+    }
+    if (!advance_lanes<Kind::zero_copy>() || !zero_copy_done()) return false;
+    if (!bound_->sent_bytes.empty())
+      for (SendPort& port : bound_->sends) port.set_copy_class(0);
+    return true;
   }
   const CallSignature& call() const noexcept {
     return blocks_ == nullptr ? bound_->program.call : blocks_->call;
@@ -98,6 +105,7 @@ class Execution {
   Memory memory_at(Place place, const std::byte* data, std::size_t bytes) const;
   bool leave_out_zero_copy(const LaneState& lane, const Load& load, CombineArgs& args);
   bool choose_copies();
+  bool kernel_reads_buffers();
   const Program::Operand* timed_copy(const LaneState& lane) const;
   void record_copy(const Program::Operand& message, bool received, std::size_t bytes,
                    std::uint64_t elapsed);
@@ -133,6 +141,7 @@ class Execution {
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<ZeroCopyBuffers> zero_copy_;
+  ReadableMemory readable_input_, readable_output_;
   // Whether messages of this call are zero-copy, or copies are timed: else it is a plain call.
   bool uses_zero_copy_ = false;
   bool expects_ = false;            // see ZeroCopyBuffers::expects()

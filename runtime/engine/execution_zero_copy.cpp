@@ -11,13 +11,22 @@ namespace tutti {
 // kernel. Returns whether the kernel copies some, or copies are timed.
 bool Execution::choose_copies() {
   const bool may = zero_copy_->kernel_copies && bound_->only_moves;
-  bool any = false;
+  bool any = false, by_kernel = false;
   for (std::size_t k = 0; k < bound_->sends.size(); ++k) {
     const int copy_class = may ? CopyClass::of(bound_->sent_bytes[k]) : 0;
     const auto choice = bound_->sends[k].choose_copies(copy_class, !bound_->receives.empty());
     any = any || choice.by_kernel || choice.timed;
+    by_kernel = by_kernel || choice.by_kernel;
   }
+  if (by_kernel && !kernel_reads_buffers())
+    for (SendPort& port : bound_->sends) port.set_by_kernel(false);
   return any;
+}
+
+bool Execution::kernel_reads_buffers() {
+  const Memory &input = zero_copy_->input, &output = zero_copy_->output;
+  return (!input || readable_input_.holds(input.address, input.bytes)) &&
+         (!output || readable_output_.holds(output.address, output.bytes));
 }
 
 // Returns the message that the step copies into a ring or out of one, if it has one message, and

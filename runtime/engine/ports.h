@@ -89,12 +89,11 @@ class SendPort {
   /// Returns how the ring's payloads are written, or null if the port has no ring.
   SlotStores* stores() noexcept { return ring_ != nullptr ? &ring_->stores() : nullptr; }
   /// Decides for a call of the class how its messages in ordinary memory travel; see
-  /// SendRing::choose_copies(). The zero-copy messages of the last call have been read.
+  /// SendRing::choose_copies().
   KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept {
     const auto choice =
         ring_ != nullptr ? ring_->choose_copies(copy_class, both_ways) : KernelCopies::Choice();
     set_by_kernel(choice.by_kernel);
-    zero_copy_ = 0;
     set_copy_class(choice.timed ? copy_class : 0);
     return choice;
   }
@@ -111,8 +110,10 @@ class SendPort {
   }
   /// Returns whether the receiver has read all zero-copy messages.
   bool zero_copy_done() const noexcept {
-    return zero_copy_ == 0 ||
-           (ring_ != nullptr ? ring_->released(zero_copy_) : channel_->zero_copy_done());
+    if (zero_copy_ == 0) return true;
+    const bool done = ring_ != nullptr ? ring_->released(zero_copy_) : channel_->zero_copy_done();
+    if (done) zero_copy_ = 0;  // the next look takes no cache line from the receiver's core
+    return done;
   }
   void post(const Header& header) {
     if (ring_ != nullptr)
@@ -124,8 +125,9 @@ class SendPort {
  private:
   SendRing* ring_;
   SendChannel* channel_;
-  // The number of the last zero-copy message, counted from 1; outside of a ring 1 if there was one.
-  std::uint64_t zero_copy_ = 0;
+  // The number of the last zero-copy message, counted from 1, until it has been read; outside of a
+  // ring 1 if there was one.
+  mutable std::uint64_t zero_copy_ = 0;
   int peer_;
   bool by_kernel_ = false;  // whether the reader has the kernel copy messages in ordinary memory
 };

@@ -400,7 +400,7 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
 
 // Returns the memory of a send that is to be zero-copy, or one without an address if the buffer has
 // to be copied.
-Memory PointToPoint::zero_copy_of(Transfer& send, SendPort& port) const {
+Memory PointToPoint::zero_copy_of(Transfer& send, SendPort& port) {
   const TransferCall& call = send.call;
   const MemoryKinds kinds = port.zero_copy();
   const Segments* const registered = transport_.registered();
@@ -413,14 +413,17 @@ Memory PointToPoint::zero_copy_of(Transfer& send, SendPort& port) const {
 }
 
 // Whether the receiver has the kernel copy the message, in place of a ring.
-bool PointToPoint::by_kernel(Transfer& send, SendPort& port) const {
+bool PointToPoint::by_kernel(Transfer& send, SendPort& port) {
   const TransferCall& call = send.call;
   if (!copies_by_kernel_pay()) return false;
-  if (shares_cores_) return call.bytes() >= kLeastFetchedSharing;
-  const int copy_class = CopyClass::of(call.bytes());
-  const KernelCopies::Choice choice = port.choose_copies(copy_class, live_receives_ > 0);
-  send.copy_class = choice.timed ? copy_class : 0;
-  return choice.by_kernel || (call.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
+  bool faster = call.bytes() >= kLeastFetchedSharing;
+  if (!shares_cores_) {
+    const int copy_class = CopyClass::of(call.bytes());
+    const KernelCopies::Choice choice = port.choose_copies(copy_class, live_receives_ > 0);
+    send.copy_class = choice.timed ? copy_class : 0;
+    faster = choice.by_kernel || (call.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
+  }
+  return faster && readable_.holds(call.buffer, call.bytes());
 }
 
 // Returns memory for an envelope and a payload behind it, or null if there is no room yet.

@@ -95,8 +95,8 @@ class PointToPoint {
   bool announce(int rank);
   bool send_clear(int rank);
   bool send_data(int rank);
-  Memory zero_copy_of(Transfer& send, SendPort& port) const;
-  bool by_kernel(Transfer& send, SendPort& port) const;
+  Memory zero_copy_of(Transfer& send, SendPort& port);
+  bool by_kernel(Transfer& send, SendPort& port);
   static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
   bool receive_data(int rank);
   void return_credit(int rank);
@@ -130,6 +130,7 @@ class PointToPoint {
   std::vector<int> watched_;  // ranks that have watchers
   int any_watchers_ = 0;      // receives that wait for any rank
   std::size_t turn_ = 0;      // index in watched_ or peers_ of the rank that was polled last
+  ReadableMemory readable_;   // of sends whose messages the kernel copies
   Matching matching_;
   LiveTransfers live_;
   int live_receives_ = 0;  // the number of receives in live_

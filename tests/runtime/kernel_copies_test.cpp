@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +74,49 @@ TEST(KernelCopyCalls, PutNothingInTheirRingsWhileTheKernelIsTried) {
   EXPECT_EQ(by_kernel, KernelCopies::kTrial);
 }
 
+// The rank has made its last look before it sleeps: nobody wakes it for this message once more.
+TEST(KernelCopyCalls, TakeAMessageThatTheKernelCopiesInTheAttemptThatFindsIt) {
+  constexpr std::size_t kMessage = 16 << 10, kBytes = 64 << 10;
+  Ranks ranks(TransportKind::shm, 2, 1, kMessage);
+  const std::uint32_t number = algorithm_index("one_shot");
+  const CallSignature call{Collective::broadcast, DataType::uint8, Op::sum, 0, kBytes, number};
+  std::vector<std::unique_ptr<HostProgram>> programs;
+  std::vector<std::byte> data[2];
+  Execution executions[2];
+  for (const int rank : {0, 1})
+    programs.push_back(std::make_unique<HostProgram>(
+        compile(algorithms()[number].plan({call.what, rank, 2, 0}), call, kMessage, true),
+        ranks.transport(rank)));
+  // The first call is not counted, since the reader's end of the ring is made meanwhile.
+  constexpr std::uint32_t kLast = KernelCopies::kBeforeKernel + 1;
+  for (std::uint32_t k = 0; k <= kLast; ++k) {
+    for (const int rank : {0, 1}) {
+      data[rank].assign(kBytes, static_cast<std::byte>(rank == 0 ? k + 1 : 0xff));
+      CallBuffers buffers{data[rank].data(), data[rank].data()};
+      ZeroCopyBuffers zero_copy;
+      zero_copy.input = zero_copy.output = {data[rank].data(), kBytes};
+      zero_copy.kernel_copies = true;
+      buffers.zero_copy = zero_copy;
+      executions[rank].start(*programs[static_cast<std::size_t>(rank)], buffers, k,
+                             ResultStores::cached);
+    }
+    bool done[2] = {executions[0].advance(), false};
+    ranks.transport(1).progress();
+    done[1] = executions[1].advance();
+    if (k == kLast) {
+      EXPECT_TRUE(programs[0]->sends[0].by_kernel());
+      EXPECT_TRUE(done[1]) << "in the first attempt";
+    }
+    for (int turn = 0; turn < 10'000 && !(done[0] && done[1]); ++turn)
+      for (const int rank : {0, 1}) {
+        ranks.transport(rank).progress();
+        done[rank] = done[rank] || executions[rank].advance();
+      }
+    ASSERT_TRUE(done[0] && done[1]) << k;
+    ASSERT_EQ(data[1], data[0]) << k;
+  }
+}
+
 // What rank `rank` sends in call `k`: every element differs from its neighbours, and from the calls
 // before.
 void fill(std::vector<std::uint32_t>& data, int rank, int k) {
@@ -86,6 +130,10 @@ std::vector<std::uint32_t> of(std::size_t count, int rank, int k) {
 void expect_same(const std::uint32_t* found, const std::vector<std::uint32_t>& wanted,
                  const char* what) {
   if (!std::equal(wanted.begin(), wanted.end(), found)) throw Error(ErrorKind::internal, what);
+}
+
+bool all_bytes(const std::vector<std::uint8_t>& data, std::uint8_t value) {
+  return std::all_of(data.begin(), data.end(), [&](std::uint8_t byte) { return byte == value; });
 }
 
 class KernelCopiesOver : public testing::TestWithParam<const char*> {};
@@ -125,6 +173,37 @@ TEST_P(KernelCopiesOver, BringWhatIsSentInEachCallAlthoughItChangesFromCallToCal
       }
     });
     EXPECT_THAT(outcomes, Each(IsEmpty())) << count;
+  }
+}
+
+// The first of two sends ends when its own message has been read, although the second one has
+// begun.
+TEST_P(KernelCopiesOver, OfTwoSendsAtOnceKeepTheirMemoryUntilItHasBeenRead) {
+  for (const std::size_t bytes : {std::size_t{32} << 10, std::size_t{512} << 10}) {
+    const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
+      std::vector<std::uint8_t> a(bytes), b(bytes);
+      for (int k = 0; k < 400; ++k) {
+        const auto first = static_cast<std::uint8_t>(k), second = static_cast<std::uint8_t>(k + 1);
+        if (comm.rank() == 0) {
+          a.assign(bytes, first);
+          b.assign(bytes, second);
+          Work one = comm.send_async(a.data(), bytes, DataType::uint8, 1, 0);
+          Work two = comm.send_async(b.data(), bytes, DataType::uint8, 1, 0);
+          one.wait();
+          a.assign(bytes, 0xee);
+          two.wait();
+          b.assign(bytes, 0xdd);
+        } else {
+          Work one = comm.recv_async(a.data(), bytes, DataType::uint8, 0, 0);
+          Work two = comm.recv_async(b.data(), bytes, DataType::uint8, 0, 0);
+          one.wait();
+          two.wait();
+          if (!all_bytes(a, first) || !all_bytes(b, second))
+            throw Error(ErrorKind::internal, "another message than was sent");
+        }
+      }
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty())) << bytes;
   }
 }
 

@@ -152,12 +152,17 @@ class KernelCopies {
     const std::uint32_t ring = both_ways ? in + out : slower + faster / 4;
     const auto of_call = [&](std::uint32_t ticks) { return ticks >> (copy_class - 1); };
     const std::uint32_t call = kernel + of_call(kHearing);
-    if (state.by_kernel) return call <= ring && kernel < slower + slower / 2 + of_call(kSystemCall);
-    return call + call / 8 < ring && kernel < slower + slower / 4 + of_call(kSystemCall);
+    const std::uint32_t rested = slower + of_call(kSystemCall);
+    if (state.by_kernel) return call <= ring && kernel < rested + slower / 8;
+    return call + call / 8 < ring && kernel < rested;
   }
   // What a call takes in addition where the kernel copies, in ticks: until the writer hears that
   // the reader has its data, and for the system call itself.
+#if defined(__x86_64__)
   static constexpr std::uint32_t kHearing = 700, kSystemCall = 1000;
+#else
+  static constexpr std::uint32_t kHearing = 30, kSystemCall = 40;  // ticks() has 100 MHz or less
+#endif
 
   std::array<State, CopyClass::kMost> states_{};
 };

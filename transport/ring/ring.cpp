@@ -1,5 +1,6 @@
 #include "transport/ring/ring.h"
 
+#include <algorithm>
 #include <string>
 
 #include <tutti/error.hpp>
@@ -38,10 +39,13 @@ void SendRing::refuse_release() {
 
 KernelCopies::Choice SendRing::choose_copies(int copy_class, bool both_ways) noexcept {
   if (!CopyClass::is_timed(copy_class) || !peer_gets()) return {};
-  return kernel_copies_.choose(copy_class, both_ways, [&] {
+  const KernelCopies::Choice choice = kernel_copies_.choose(copy_class, both_ways, [&] {
     const auto& word = memory_->read_times[copy_class - 1];
     return ReadTimes::unpacked(word.load(std::memory_order_relaxed));
   });
+  // The reader may have found out meanwhile that it can no longer read this process.
+  if (choice.by_kernel) peer_gets_ = memory_->gets.load(std::memory_order_acquire);
+  return peer_gets_ ? choice : KernelCopies::Choice();
 }
 
 namespace {
@@ -94,6 +98,20 @@ std::size_t RecvRing::bytes_in_a_row(std::size_t most) const noexcept {
   return bytes;
 }
 
+namespace {
+
+// The deadline of a call is checked between two copies.
+constexpr std::size_t kMostAtOnce = 1u << 20;
+
+[[noreturn]] void refuse_to_read() {
+  throw Error(ErrorKind::unavailable,
+              "the memory of the sender's process can no longer be read (process_vm_readv): it has "
+              "changed its user, or forbidden it (PR_SET_DUMPABLE, a filter of system calls). Do "
+              "so before the communicator is made, or at once after that");
+}
+
+}  // namespace
+
 const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
   assert(peeked_ && remote());
   if (outside_.all == nullptr) refuse("lie where this rank cannot read");
@@ -109,7 +127,7 @@ const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
     to = copy_.data();
     room = own;
   }
-  const std::size_t bytes = bytes_in_a_row(room);
+  const std::size_t bytes = bytes_in_a_row(std::min(room, std::max(own, kMostAtOnce)));
   const std::uint64_t begin = ticks();
   PeerMemory::Read read = outside_.all->read(origin_.offset, to, bytes);
   if (read == PeerMemory::Read::done) {
@@ -118,6 +136,7 @@ const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
   } else if (read == PeerMemory::Read::nothing && bytes > own) {
     read = outside_.all->read(origin_.offset, to, own);
   }
+  if (read == PeerMemory::Read::denied) refuse_to_read();
   if (read == PeerMemory::Read::nothing && still_valid())
     refuse("lie where its sender has no memory: a buffer that was given back during its call");
   return read == PeerMemory::Read::done ? to : nullptr;
@@ -125,10 +144,21 @@ const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
 
 void RecvRing::record(std::uint64_t elapsed, std::size_t bytes, bool by_kernel) noexcept {
   assert(peeked_ && is_timed());
+  if (!by_kernel && !sender_can_be_read()) memory_->gets.store(false, std::memory_order_release);
   const auto index = static_cast<std::size_t>(origin_.channel) - 1;
   ReadTimes& times = times_[index];
   (by_kernel ? times.kernel : times.ring).record(origin_.channel, elapsed, bytes);
   memory_->read_times[index].store(times.packed(), std::memory_order_relaxed);
+}
+
+// Whether this rank may still read the memory of the writer's process, for which it reads what it
+// knows.
+bool RecvRing::sender_can_be_read() const noexcept {
+  std::uint64_t copy = 0;
+  const std::uint64_t home = memory_->home;
+  return outside_.all == nullptr || home == 0 ||
+         outside_.all->read(home + offsetof(RingMemory, home), &copy, sizeof copy) !=
+             PeerMemory::Read::denied;
 }
 
 std::byte* RecvRing::answer_data() const {

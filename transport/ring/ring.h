@@ -108,8 +108,7 @@ class SendRing {
   /// Decides for a call of the class, whose messages lie in ordinary memory, whether the kernel
   /// copies them; see KernelCopies::choose(). The class is 0 where it cannot.
   KernelCopies::Choice choose_copies(int copy_class, bool both_ways) noexcept;
-  /// Says to which class the next messages belong, if the reader is to record what it takes to copy
-  /// them, else 0.
+  /// Says to which class the next messages belong, if the reader is to record its times, else 0.
   void set_copy_class(int copy_class) noexcept { copy_class_ = copy_class; }
   int copy_class() const noexcept { return copy_class_; }
   /// Records the time in which a message was copied into the ring, if that class is not 0.
@@ -304,6 +303,7 @@ class RecvRing {
   SendRing* ring_of(const Origin& origin) const noexcept;
   const std::byte* outside_ring(bool& zero_copy) const;
   std::size_t bytes_in_a_row(std::size_t most) const noexcept;
+  bool sender_can_be_read() const noexcept;
   void record(std::uint64_t elapsed, std::size_t bytes, bool by_kernel) noexcept;
   std::uint64_t offset() const noexcept {
     return place(position_, header_.length, data_bytes_) % data_bytes_;

@@ -102,12 +102,24 @@ TEST(KernelCopies, OfLinesThatWereWrittenAreNotTakenUpThoughBothCopiesOfARingTak
   Pair pair{2000, 2200, 3700, true};
   pair.by_kernel(1000);
   EXPECT_FALSE(pair.call());
-  pair = {2000, 2200, 2650, true};  // slower than either copy of a ring, and faster than both
+  pair = {500, 2600, 2650, true};  // slower than either copy of a ring, and faster than both
   pair.by_kernel(100);
   EXPECT_TRUE(pair.call());
   pair.both_ways = false;
   pair.by_kernel(100);
   EXPECT_FALSE(pair.call());
+}
+
+TEST(KernelCopies, OfBuffersThatAreWrittenInPartOrEverySecondTimeAreNotTakenUp) {
+  Pair partly{2000, 2200, 2500, true};
+  EXPECT_LE(partly.by_kernel(10'000), 12 * KernelCopies::kTrial);
+  Pair by_turns{2000, 2200, 1900, true};
+  int by_kernel = 0;
+  for (int k = 0; k < 10'000; ++k) {
+    by_turns.kernel = k % 2 == 0 ? 1900 : 3700;
+    by_kernel += by_turns.call() ? 1 : 0;
+  }
+  EXPECT_LE(by_kernel, 1000);
 }
 
 TEST(KernelCopies, OfDifferentClassesAreApart) {
@@ -247,6 +259,21 @@ TEST_F(RemoteMessages, ThatTheWriterDoesNotHaveAreCorruptAndThoseBeforeThemAreNo
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
   }
   munmap(pages, kPage);
+}
+
+TEST(ReadableMemory, IsAllThatTheKernelCopiesForOthers) {
+  ReadableMemory readable;
+  std::vector<std::byte> ordinary(100'000);
+  for (int k = 0; k < 200; ++k) EXPECT_TRUE(readable.holds(ordinary.data(), ordinary.size()));
+  EXPECT_TRUE(readable.holds(nullptr, 0));
+  void* const none = mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(none, MAP_FAILED);
+  EXPECT_FALSE(readable.holds(static_cast<std::byte*>(none), 8192));
+  EXPECT_FALSE(readable.holds(static_cast<std::byte*>(none), 8192));
+  ASSERT_EQ(mprotect(none, 4096, PROT_READ), 0);
+  EXPECT_FALSE(readable.holds(static_cast<std::byte*>(none), 8192)) << "its end is not";
+  EXPECT_TRUE(readable.holds(static_cast<std::byte*>(none), 4096));
+  munmap(none, 8192);
 }
 
 TEST_F(RemoteMessages, ShowTheWriterHowLongTheyTookWhereItAsks) {
