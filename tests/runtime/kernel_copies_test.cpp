@@ -2,6 +2,8 @@
 // by the kernel for a while (transport/ring/kernel_copies.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -245,6 +247,28 @@ TEST(KernelCopyProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
           ranks.outcome(0),
           AllOf(HasSubstr(signal == SIGKILL ? "peer_lost: " : "timeout: "), HasSubstr("rank 1")));
     }
+}
+
+// A process that gives up its rights after its start may then not be read any more.
+TEST(KernelCopyProcesses, AreNotTriedOnceTheProcessMayNotBeRead) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    // Root may read everything.
+    if (getuid() == 0 &&
+        (setresgid(12345, 12345, 12345) != 0 || setresuid(12345, 12345, 12345) != 0))
+      throw std::runtime_error("the user cannot be changed");
+    prctl(PR_SET_DUMPABLE, 1);
+    Communicator comm = join(rank, 2, port);
+    constexpr std::size_t kCount = 16'384;
+    std::vector<std::uint32_t> in(kCount), out(2 * kCount);
+    for (int k = 0; k < 3 * kTried; ++k) {
+      if (k == 5) prctl(PR_SET_DUMPABLE, 0);
+      fill(in, rank, k);
+      comm.all_gather(in.data(), out.data(), kCount, DataType::uint32);
+      expect_same(&out[(rank == 0 ? 1 : 0) * kCount], of(kCount, 1 - rank, k), "all_gather");
+    }
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
 // A rank whose call has failed uses its memory for something else. Nobody takes that for data.
