@@ -42,7 +42,9 @@ TEST_F(TuttiPlanTopology, IsShownWithPathsRingsAndTrees) {
   EXPECT_EQ(json.at("plan").at("rings").at("list")[0].at("gpus").size(), 3U);
   EXPECT_THAT(output({"show", node_, "--svg"}), StartsWith("<svg "));
   EXPECT_THAT(output({"show", node_, "--svg", "--json"}, 2), HasSubstr("excludes"));
-  for (const char* const graph : {"--graph", "--dot", "--all"})
+  for (const char* const root : {"-1", "99"})
+    EXPECT_THAT(output({"show", node_, "--root", root}, 2), HasSubstr("there is no GPU"));
+  for (const char* const graph : {"--graph", "--dot", "--svg", "--all"})
     EXPECT_THAT(output({"show", node_, graph, "--root", "1"}, 2), HasSubstr("excludes"));
   EXPECT_THAT(output({"show", node_, "--dot", "--nodes", "2"}, 2), HasSubstr("add --all"));
   EXPECT_THAT(output({"synthesize", "all_reduce", "--topology", node_, "--root", "1"}, 2),

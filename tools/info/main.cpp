@@ -32,7 +32,7 @@ constexpr const char* kFooter = R"(Examples:
   tutti-info                                what this build is
   tutti-info --config                       every knob: its value, where that came from, its range
   TUTTI_TIMEOUT_MS=5000 tutti-info --config the same, to see what a variable changes
-                                            (status 1 where a start would refuse a name or a file)
+                                            (status 1 where a name or a file is wrong)
   tutti-info --config --json                the same for scripts
   tutti-info --transports                   what this machine has to move messages with, and what it lacks
   tutti-info --topology -n 4                the machine, and which of its cores 4 ranks would get
@@ -113,9 +113,9 @@ void print_text(const Arguments& arguments) {
              TUTTI_BUILD_TYPE, text);
 }
 
-/// Throws the error with which a start would refuse these settings: names that do not exist, and
-/// files that are missing or wrong.
-void check_start(const tutti::Config& config) {
+/// Throws the error of names that do not exist, and of files that are missing or wrong, with which
+/// a start refuses them where it needs them.
+void check_names_and_files(const tutti::Config& config) {
   const auto checked = [](const char* variable, auto&& check) {
     try {
       check();
@@ -127,7 +127,8 @@ void check_start(const tutti::Config& config) {
   };
   tutti::check_settings(config);
   checked("TUTTI_TRANSPORTS", [&] { tutti::parse_transports(config.transports); });
-  checked("TUTTI_SECRET", [&] { tutti::configured_secret(config); });
+  checked(config.secret.empty() ? "TUTTI_SECRET_FILE" : "TUTTI_SECRET",
+          [&] { tutti::configured_secret(config); });
   checked("TUTTI_SCHEDULES", [&] { tutti::ScheduleFiles{config.schedules}; });
   if (!config.topology_file.empty())
     checked("TUTTI_TOPOLOGY_FILE", [&] { tutti::read_topology_file(config.topology_file); });
@@ -177,7 +178,7 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   const auto body = [&] {
     print(arguments);
-    if (arguments.config) check_start(tutti::Config::from_env());
+    if (arguments.config) check_names_and_files(tutti::Config::from_env());
     return 0;
   };
   return tutti::tools::run_command(app, argc, argv, body, [](const std::exception&) { return 1; });

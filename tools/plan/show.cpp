@@ -76,6 +76,9 @@ int show(const Arguments& arguments) {
       fmt::print("{}{}{}", title, heading(fabric, arguments.all), escaped(to_text(graph)));
     return 0;
   }
+  const auto gpus = static_cast<int>(fabric.node.all(DeviceKind::gpu).size());
+  if (arguments.root != 0 && (arguments.root < 0 || arguments.root >= gpus * fabric.nodes))
+    throw CLI::ValidationError(fmt::format("--root: there is no GPU {}", arguments.root));
   const TopologyPlan plan = plan_topology(fabric, arguments.root);
   if (arguments.json)
     fmt::print("{}", to_json(fabric, plan));
@@ -137,7 +140,7 @@ void add_show(CLI::App& app, Run& run) {
                         "Print the topology of one machine as NCCL's XML, a file for "
                         "NCCL_TOPO_FILE and TUTTI_TOPOLOGY_FILE");
   for (CLI::Option* const other : {json, dot, svg, root, nodes, graph, all}) xml->excludes(other);
-  for (CLI::Option* const graphs : {dot, all}) root->excludes(graphs);
+  for (CLI::Option* const pictures : {dot, svg, all}) root->excludes(pictures);
   command->callback([arguments, &run] { run = [arguments] { return show(*arguments); }; });
 }
 

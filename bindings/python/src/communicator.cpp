@@ -387,7 +387,7 @@ void bind_calls(nb::module_& module) {
           },
           kExit);
 
-  nb::class_<Persistent>(module, "Persistent")
+  nb::class_<Persistent>(module, "Persistent", nb::type_slots(collected<Persistent>))
       .def("run", &Persistent::run)
       .def("start", &Persistent::start)
       .def("add_to", &Persistent::add_to, nb::arg("group"))

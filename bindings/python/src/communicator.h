@@ -198,6 +198,14 @@ class Persistent {
   /// The result of the last run.
   std::optional<Got> received() const { return got(uses_->received.get()); }
 
+  /// For Python's garbage collector. A circle ends at the communicator, which forgets its
+  /// functions.
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(owner_.ptr());
+    return 0;
+  }
+  void clear() noexcept {}
+
  private:
   tutti::Persistent& call() const;
 

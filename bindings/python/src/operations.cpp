@@ -22,15 +22,24 @@ using Returned = std::conditional_t<kForm == Form::blocking, void,
 
 std::string explain(const Communicator& self, const std::string& operation, std::size_t count,
                     const std::string& type, const std::string& op, int root) {
-  return self.get().explain(collective_of(operation), count,
-                            named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
+  // The program's function that selects algorithms may be called.
+  const Communicator::InCall in_call(self);
+  return unlocked([&] {
+    return in_call.communicator().explain(collective_of(operation), count,
+                                          named<DataType>(type, kDataTypes, "data type"), op_of(op),
+                                          root);
+  });
 }
 
 std::vector<AlgorithmPrice> prices(const Communicator& self, const std::string& operation,
                                    std::size_t count, const std::string& type,
                                    const std::string& op, int root) {
-  return self.get().prices(collective_of(operation), count,
-                           named<DataType>(type, kDataTypes, "data type"), op_of(op), root);
+  const Communicator::InCall in_call(self);
+  return unlocked([&] {
+    return in_call.communicator().prices(collective_of(operation), count,
+                                         named<DataType>(type, kDataTypes, "data type"), op_of(op),
+                                         root);
+  });
 }
 
 void same_type(const char* what, const Array& first, const Array& second) {

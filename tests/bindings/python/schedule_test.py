@@ -303,6 +303,46 @@ class Schedules(unittest.TestCase):
         self.assertIn("select: 'ring' is no function", str(caught.exception))
         run(1, lambda comm: comm.all_reduce(numpy.ones(3)), select=None)
 
+    def test_a_communicator_is_not_closed_while_its_explanation_asks_a_function(self):
+        comm = None
+
+        def closes(query):
+            comm.close()
+            return "ring"
+
+        for form in ("explain", "prices"):
+            comm, other = tutti.Communicator.in_process(2, select=closes)
+            with self.assertRaises(tutti.UsageError) as caught:
+                getattr(comm, form)("all_reduce", 100)
+            self.assertIn("close: a thread is in a call", str(caught.exception))
+            other.close()
+            comm.close()
+
+    def test_an_exception_that_is_no_error_of_a_function_that_selects_ends_the_explanation(self):
+        def interrupted(query):
+            raise KeyboardInterrupt
+
+        def body(comm):
+            for form in ("explain", "prices"):
+                with self.assertRaises(KeyboardInterrupt):
+                    getattr(comm, form)("all_reduce", 100)
+
+        run(1, body, select=interrupted)
+
+    def test_circles_through_persistent_calls_are_found(self):
+        class Trainer:
+            def __init__(self):
+                self.comm = tutti.Communicator.in_process(1, select=self.select)[0]
+                self.gradient = numpy.ones(10)
+                self.step = self.comm.all_reduce_init(self.gradient)
+
+            def select(self, query):
+                return ""
+
+        trainers = [weakref.ref(Trainer()) for _ in range(3)]
+        gc.collect()
+        self.assertEqual([each() for each in trainers], [None] * 3)
+
     def test_functions_that_select_live_as_long_as_communicators(self):
         class Job:
             def __init__(self):
