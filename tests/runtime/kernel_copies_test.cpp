@@ -119,8 +119,8 @@ TEST(KernelCopyCalls, TakeAMessageThatTheKernelCopiesInTheAttemptThatFindsIt) {
   }
 }
 
-// What rank `rank` sends in call `k`: every element differs from its neighbours, and from the calls
-// before.
+// Writes what a rank sends in call `k`. Every element differs from its neighbours, and from those
+// of the calls before.
 void fill(std::vector<std::uint32_t>& data, int rank, int k) {
   std::iota(data.begin(), data.end(), static_cast<std::uint32_t>(k * 1'000'003 + rank * 500'000));
 }

@@ -20,9 +20,9 @@
 
 namespace tutti {
 
-/// The calls for which times are kept apart, by the bytes that they send over the ring: class k is
-/// for 2^(k-1) to 2^k times kLeastBytes. Class 0 is for all other calls, which always use the ring:
-/// from 1 MiB on, what rests does not stay in the caches, and the kernel gains nothing.
+/// Sorts the calls for which times are kept apart, by the bytes that they send over the ring: class
+/// k is for 2^(k-1) to 2^k times kLeastBytes. Class 0 is for all other calls, which always use the
+/// ring: from 1 MiB on, what rests does not stay in the caches, and the kernel gains nothing.
 struct CopyClass {
   static constexpr std::size_t kLeastBytes = 16u << 10, kEndBytes = 1u << 20;
   static constexpr int kMost = std::bit_width(kEndBytes / kLeastBytes) - 1;
@@ -38,7 +38,8 @@ static_assert(CopyClass::of(CopyClass::kLeastBytes - 1) == 0);
 static_assert(CopyClass::of(CopyClass::kLeastBytes) == 1);
 static_assert(CopyClass::of(CopyClass::kEndBytes - 1) == CopyClass::kMost);
 
-/// The ticks in which 16 KiB are copied, as a mean of the last calls; 0 until something was copied.
+/// Holds the ticks in which 16 KiB are copied, as a mean of the last calls; they are 0 until
+/// something was copied.
 class CopyTime {
  public:
   constexpr CopyTime() = default;
@@ -60,11 +61,11 @@ class CopyTime {
   std::uint16_t ticks_ = 0;
 };
 
-/// What the reader's copies take: out of the ring, and by the kernel.
+/// Holds the times that the reader's copies take: those out of the ring, and those by the kernel.
 struct ReadTimes {
   CopyTime ring, kernel;
 
-  /// The form that lies in the ring's memory. Any word can be unpacked.
+  /// Returns the form that lies in the ring's memory. Any word can be unpacked.
   constexpr std::uint32_t packed() const noexcept { return ring.ticks() | kernel.ticks() << 16; }
   static constexpr ReadTimes unpacked(std::uint32_t word) noexcept {
     return {CopyTime(static_cast<std::uint16_t>(word)),
@@ -72,12 +73,13 @@ struct ReadTimes {
   }
 };
 
-/// The choice at the writing end of one ring. One thread at a time uses it.
+/// Makes the choice at the writing end of one ring. One thread at a time uses it.
 class KernelCopies {
  public:
-  /// The calls of a trial of the other way, whose first ones only warm the caches; the calls before
-  /// the first trial of the kernel and of the ring, four times as many after each trial that has
-  /// changed nothing; and the last calls before a trial of the kernel, in which the ring is timed.
+  /// A trial of the other way has kTrial calls, whose first ones only warm the caches. So many
+  /// calls come before the first trial of the kernel, and of the ring; four times as many come
+  /// after each trial that has changed nothing. In the last kTimed calls before a trial the ring is
+  /// timed.
   static constexpr std::uint16_t kTrial = 8, kBeforeKernel = 16, kBeforeRing = 256;
   static constexpr std::uint16_t kMostBetween = 2048, kTimed = 8;
 
@@ -156,8 +158,8 @@ class KernelCopies {
     if (state.by_kernel) return call <= ring && kernel < rested + slower / 8;
     return call + call / 8 < ring && kernel < rested;
   }
-  // What a call takes in addition where the kernel copies, in ticks: until the writer hears that
-  // the reader has its data, and for the system call itself.
+  // Where the kernel copies, a call takes so many ticks longer until the writer hears that the
+  // reader has its data, and for the system call itself.
 #if defined(__x86_64__)
   static constexpr std::uint32_t kHearing = 700, kSystemCall = 1000;
 #else

@@ -337,7 +337,7 @@ class RecvRing {
   mutable Segment message_;
   mutable Segment answer_;
   std::vector<std::byte> copy_;  // memory of remote messages that have no other place
-  // What get() has copied of the next messages: where it is, and where it lies at the writer.
+  // Says where the part of the next messages is that get() has copied, and where it comes from.
   struct {
     std::byte* to = nullptr;
     std::uint64_t from = 0;
