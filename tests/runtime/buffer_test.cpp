@@ -213,17 +213,10 @@ TEST_P(Buffers, OfNoBytesAndOfTooMany) {
 INSTANTIATE_TEST_SUITE_P(Transports, Buffers, testing::Values("local", "shm"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-Communicator join(int rank, int size, int port) {
-  set_environment(rank, size, port);
-  Config config = quick_config();
-  config.timeout = std::chrono::seconds(5);
-  return Communicator::from_env(config);
-}
-
 TEST(BufferProcesses, OfAForkedChildAreTheParents) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) {
-    Communicator comm = join(rank, 2, port);
+    Communicator comm = join_soon(rank, 2, port);
     std::optional<Buffer> buffer = Buffer::allocate(comm, kCount * sizeof(float));
     comm.barrier();
     if (const pid_t child = fork(); child == 0) {
@@ -247,7 +240,7 @@ TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
     const int port = unused_port();
     Sign failed;
     Processes ranks(2, [&](int rank) {
-      Communicator comm = join(rank, 2, port);
+      Communicator comm = join_soon(rank, 2, port);
       std::optional<Buffer> buffer = Buffer::allocate(comm, 64 << 20);
       const std::string outcome = outcome_of([&] {
         for (int k = 0;; ++k) {

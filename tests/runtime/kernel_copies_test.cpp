@@ -34,16 +34,24 @@ using testing::IsEmpty;
 // The calls until the first trial of the kernel has ended.
 constexpr int kTried = KernelCopies::kBeforeKernel + KernelCopies::kTrial;
 
+// Compiles the call for two ranks and binds it to their channels.
+std::vector<std::unique_ptr<HostProgram>> programs_of(const CallSignature& call, Ranks& ranks,
+                                                      std::size_t message_bytes) {
+  std::vector<std::unique_ptr<HostProgram>> programs;
+  for (const int rank : {0, 1}) {
+    const Schedule schedule = algorithms()[call.algorithm].plan({call.what, rank, 2, call.root});
+    programs.push_back(std::make_unique<HostProgram>(compile(schedule, call, message_bytes, true),
+                                                     ranks.transport(rank)));
+  }
+  return programs;
+}
+
 TEST(KernelCopyCalls, PutNothingInTheirRingsWhileTheKernelIsTried) {
   constexpr std::size_t kMessage = 16 << 10, kBlock = 64 << 10;
   Ranks ranks(TransportKind::shm, 2, 1, kMessage);
   const std::uint32_t number = algorithm_index("all_pairs");
   const CallSignature call{Collective::all_gather, DataType::uint8, Op::sum, 0, kBlock, number};
-  std::vector<std::unique_ptr<HostProgram>> programs;
-  for (const int rank : {0, 1})
-    programs.push_back(std::make_unique<HostProgram>(
-        compile(algorithms()[number].plan({call.what, rank, 2, 0}), call, kMessage, true),
-        ranks.transport(rank)));
+  const auto programs = programs_of(call, ranks, kMessage);
   std::vector<std::byte> in[2], out[2];
   int by_kernel = 0;
   // The first call is not counted, since the reader's end of the ring is made meanwhile.
@@ -82,13 +90,9 @@ TEST(KernelCopyCalls, TakeAMessageThatTheKernelCopiesInTheAttemptThatFindsIt) {
   Ranks ranks(TransportKind::shm, 2, 1, kMessage);
   const std::uint32_t number = algorithm_index("one_shot");
   const CallSignature call{Collective::broadcast, DataType::uint8, Op::sum, 0, kBytes, number};
-  std::vector<std::unique_ptr<HostProgram>> programs;
   std::vector<std::byte> data[2];
   Execution executions[2];
-  for (const int rank : {0, 1})
-    programs.push_back(std::make_unique<HostProgram>(
-        compile(algorithms()[number].plan({call.what, rank, 2, 0}), call, kMessage, true),
-        ranks.transport(rank)));
+  const auto programs = programs_of(call, ranks, kMessage);
   // The first call is not counted, since the reader's end of the ring is made meanwhile.
   constexpr std::uint32_t kLast = KernelCopies::kBeforeKernel + 1;
   for (std::uint32_t k = 0; k <= kLast; ++k) {
@@ -212,13 +216,6 @@ TEST_P(KernelCopiesOver, OfTwoSendsAtOnceKeepTheirMemoryUntilItHasBeenRead) {
 INSTANTIATE_TEST_SUITE_P(Transports, KernelCopiesOver, testing::Values("local", "shm"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-Communicator join(int rank, int size, int port) {
-  set_environment(rank, size, port);
-  Config config = quick_config();
-  config.timeout = std::chrono::seconds(5);
-  return Communicator::from_env(config);
-}
-
 // The peer ends or stops while this rank waits for it to copy, or while this rank copies from it.
 TEST(KernelCopyProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
   for (const int signal : {SIGKILL, SIGSTOP})
@@ -226,7 +223,7 @@ TEST(KernelCopyProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
       const int port = unused_port();
       Sign failed;
       Processes ranks(2, [&](int rank) {
-        Communicator comm = join(rank, 2, port);
+        Communicator comm = join_soon(rank, 2, port);
         std::vector<float> data(100'000);
         const std::string outcome = outcome_of([&] {
           for (int k = 0;; ++k) {
@@ -258,7 +255,7 @@ TEST(KernelCopyProcesses, AreNotTriedOnceTheProcessMayNotBeRead) {
         (setresgid(12345, 12345, 12345) != 0 || setresuid(12345, 12345, 12345) != 0))
       throw std::runtime_error("the user cannot be changed");
     prctl(PR_SET_DUMPABLE, 1);
-    Communicator comm = join(rank, 2, port);
+    Communicator comm = join_soon(rank, 2, port);
     constexpr std::size_t kCount = 16'384;
     std::vector<std::uint32_t> in(kCount), out(2 * kCount);
     for (int k = 0; k < 3 * kTried; ++k) {

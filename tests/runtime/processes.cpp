@@ -71,6 +71,13 @@ void set_environment(int rank, int size, int port) {
   setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
 }
 
+Communicator join_soon(int rank, int size, int port) {
+  set_environment(rank, size, port);
+  Config config = quick_config();
+  config.timeout = std::chrono::seconds(5);
+  return Communicator::from_env(config);
+}
+
 int unused_port() {
   // Names of the rendezvous contain the port, so any number serves that no other test process uses.
   static int calls = 0;

@@ -40,6 +40,9 @@ class Processes {
 /// threads.
 void set_environment(int rank, int size, int port);
 
+/// Joins the job from a forked rank, whose calls wait for five seconds at most.
+Communicator join_soon(int rank, int size, int port);
+
 /// Returns a port that no other job on this machine is likely to use, a different one at each call.
 int unused_port();
 

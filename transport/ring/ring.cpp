@@ -144,6 +144,7 @@ const std::byte* RecvRing::get(std::byte* to, std::size_t room) {
 
 void RecvRing::record(std::uint64_t elapsed, std::size_t bytes, bool by_kernel) noexcept {
   assert(peeked_ && is_timed());
+  // A process may forbid others to read it at any time: it is asked before each trial.
   if (!by_kernel && !sender_can_be_read()) memory_->gets.store(false, std::memory_order_release);
   const auto index = static_cast<std::size_t>(origin_.channel) - 1;
   ReadTimes& times = times_[index];
