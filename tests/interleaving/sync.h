@@ -52,6 +52,7 @@ class Mutex {
     Controller* const c = controller();
     if (c == nullptr) return mutex_.unlock();
     c->point(Kind::unlock, this, std::memory_order_release);
+    ++times_unlocked_;
     c->released(this);
     mutex_.unlock();
     c->wake(Kind::lock, this, true);
@@ -59,6 +60,9 @@ class Mutex {
 
  private:
   std::mutex mutex_;
+  // AddressSanitizer does not see what the C library does with a mutex that is no more. It sees
+  // this.
+  unsigned times_unlocked_ = 0;
 };
 
 /// A condition variable whose waiters are either all known to a controller or all unknown.
