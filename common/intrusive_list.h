@@ -23,7 +23,9 @@ class IntrusiveList {
 
   bool empty() const noexcept { return first_ == nullptr; }
   T* front() const noexcept { return first_; }
+  T* back() const noexcept { return last_; }
   static T* next(const T& element) noexcept { return (element.*link).next; }
+  static T* previous(const T& element) noexcept { return (element.*link).previous; }
 
   void push_back(T& element) noexcept {
     element.*link = {last_, nullptr};

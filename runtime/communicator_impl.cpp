@@ -148,6 +148,7 @@ void CommunicatorImpl::transfer_here(std::span<Transfer* const> transfers) {
     if (!messages_.idle()) driver_.await_transfers(transfers);
     while (const Transfer* ended = messages_.take_ended()) report_received(*ended);
   } catch (...) {
+    messages_.record_waiting();
     const Error first = failure_.set(messages_.caught_error());
     messages_.abandon();
     while (messages_.take_ended() != nullptr) continue;

@@ -8,6 +8,14 @@
 #include "runtime/diagnosis/transfer_diagnosis.h"
 
 namespace tutti {
+namespace {
+
+Recorder::TransferEntry entry_of(const TransferCall& call) noexcept {
+  return {call.direction == Direction::send ? Record::kSend : Record::kReceive, call.type,
+          call.count, call.peer, call.tag};
+}
+
+}  // namespace
 
 Messages::Messages(const CommunicatorParts& parts)
     : parts_(parts),
@@ -16,15 +24,46 @@ Messages::Messages(const CommunicatorParts& parts)
       stalls_(parts.runtime->config().stall) {}
 
 void Messages::start(Transfer& transfer) {
-  const TransferCall& call = transfer.call;
-  transfer.recorded = parts_.recorder->begin_transfer(
-      call.direction == Direction::send ? Record::kSend : Record::kReceive, call.type, call.count,
-      call.peer, call.tag, transfer.called);
+  if (transfer.call.count > Record::kSoonCount) {
+    record(transfer);
+  } else {
+    transfer.recorded = Transfer::kUnrecorded;
+    ++unrecorded_;
+  }
   first_deadline_ = std::min(first_deadline_, transfer.deadline);
   protocol_.start(transfer);
 }
 
+void Messages::record(Transfer& transfer) noexcept {
+  transfer.recorded = parts_.recorder->begin_transfer(entry_of(transfer.call), transfer.called);
+}
+
+// Most of them are the last ones that have started.
+void Messages::record_waiting() noexcept {
+  Transfer* first = nullptr;
+  for (Transfer* each = protocol_.live().back(); unrecorded_ > 0 && each != nullptr;
+       each = LiveTransfers::previous(*each)) {
+    if (each->recorded != Transfer::kUnrecorded) continue;
+    first = each;
+    --unrecorded_;
+  }
+  for (; first != nullptr; first = LiveTransfers::next(*first))
+    if (first->recorded == Transfer::kUnrecorded) record(*first);
+  polls_ = 0;
+}
+
+void Messages::record_end(const Transfer& transfer) noexcept {
+  Recorder& recorder = *parts_.recorder;
+  if (transfer.recorded != Transfer::kUnrecorded)
+    return recorder.end(transfer.recorded, transfer.done ? Record::kGood : Record::kAbandoned);
+  assert(unrecorded_ > 0 && transfer.done);
+  if (--unrecorded_ == 0) polls_ = 0;
+  const Recorder::TransferEntry entry = entry_of(transfer.call);
+  if (!recorder.transfer_repeats(entry)) recorder.transfer_soon(entry, ticks());
+}
+
 void Messages::look(TimePoint now) {
+  if (unrecorded_ > 0) record_waiting();
   parts_.transport->progress();
   const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
   std::optional<TransferVerdict> verdict;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 
 #include "runtime/communicator_parts.h"
 #include "runtime/diagnosis/stall_watch.h"
@@ -18,21 +19,28 @@ class Messages {
   /// `parts` outlive it.
   explicit Messages(const CommunicatorParts& parts);
 
+  /// A short transfer is not recorded before it ends, which it mostly does soon: advance() and
+  /// look() record those that wait.
   void start(Transfer& transfer);
+  /// Records the transfers that have started, and have neither ended nor been recorded: before
+  /// anybody is told of a failure.
+  void record_waiting() noexcept;
   /// Gives a transfer that has started another deadline than it had then.
   void set_deadline(Transfer& transfer, TimePoint deadline) noexcept {
     transfer.deadline = deadline;
     first_deadline_ = std::min(first_deadline_, deadline);
   }
-  void advance(const Transfer* awaited = nullptr) { protocol_.advance(awaited); }
+  void advance(const Transfer* awaited = nullptr) {
+    protocol_.advance(awaited);
+    if (unrecorded_ > 0 && ++polls_ == Record::kSoonPolls) record_waiting();
+  }
   bool idle() const noexcept { return protocol_.idle(); }
 
   /// take_ended() removes and returns the next transfer that has ended, and first_ended() returns
   /// it without removing it. Both return null if there is none.
   Transfer* take_ended() noexcept {
     Transfer* const ended = protocol_.take_ended();
-    if (ended != nullptr)
-      parts_.recorder->end(ended->recorded, ended->done ? Record::kGood : Record::kAbandoned);
+    if (ended != nullptr) record_end(*ended);
     return ended;
   }
   const Transfer* first_ended() const noexcept { return protocol_.ended().front(); }
@@ -51,9 +59,14 @@ class Messages {
   TimePoint first_deadline(TimePoint now) noexcept;
 
  private:
+  void record(Transfer& transfer) noexcept;
+  void record_end(const Transfer& transfer) noexcept;
+
   const CommunicatorParts& parts_;
   PointToPoint protocol_;
   StallWatch stalls_;
+  std::size_t unrecorded_ = 0;  // transfers that have started, and were neither recorded nor taken
+  int polls_ = 0;               // since the first of them has started
   // The first deadline of all transfers since it was last computed, among them some that were taken
   // meanwhile: there may be thousands, which a look cannot go through.
   TimePoint first_deadline_ = TimePoint::max();

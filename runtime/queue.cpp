@@ -382,6 +382,7 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
 void Queue::fail_transfers(const Error& found) {
   // Where another thread has set the failure, it may not have revoked the buffers yet, and this
   // thread may have named places since. The program has its buffers back once the transfers end.
+  messages_.record_waiting();
   const Error error = failure_.set(found);
   messages_.abandon();
   assert(messages_.idle() && failure_.exists());

@@ -78,7 +78,7 @@ struct Record {
   /// takes the place of the algorithm.
   sync::Atomic<std::uint64_t> kinds;
   sync::Atomic<std::uint64_t> count;
-  sync::Atomic<std::uint64_t> number;  ///< Of the collective, or of the transfer, counted from 0.
+  sync::Atomic<std::uint64_t> number;  ///< Of the collective, the send or the receive, from 0.
   sync::Atomic<std::uint64_t> began;   ///< In ticks.
   sync::Atomic<std::uint64_t> ended;   ///< kUnderWay, kSoon, or in ticks.
   sync::Atomic<std::int32_t> peer;     ///< Or the root.
@@ -93,9 +93,11 @@ struct Record {
 
   static constexpr std::uint64_t kUnderWay = 0;
   /// The call ended so soon that the clock was read at its end alone: after kSoonPolls polls at
-  /// most, which take about two microseconds.
+  /// most, which take about two microseconds. Calls of more elements than kSoonCount are never
+  /// such.
   static constexpr std::uint64_t kSoon = 1;
   static constexpr int kSoonPolls = 128;
+  static constexpr std::uint64_t kSoonCount = 512;
   /// The most calls that follow in one record; the clock is read again after so many.
   static constexpr std::uint32_t kMore = 63;
   static constexpr std::uint64_t kQueuedTicks = 1024;

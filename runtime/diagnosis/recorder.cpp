@@ -292,14 +292,19 @@ void Recorder::waits(int peer, TimePoint now) noexcept {
   at(collective_).waits_for.store(peer >= 0 ? peer : longest_for_, std::memory_order_relaxed);
 }
 
-std::uint64_t Recorder::begin_transfer(std::uint64_t kind, DataType type, std::uint64_t count,
-                                       int peer, int tag, std::uint64_t called) noexcept {
+std::uint64_t Recorder::write_transfer(const TransferEntry& entry, std::uint64_t began,
+                                       std::uint64_t ended) noexcept {
   std::uint64_t position = 0;
   Record& record = next(&position);
-  const std::uint64_t kinds = kind | static_cast<std::uint64_t>(type) << 8 |
-                              static_cast<std::uint64_t>(static_cast<std::uint32_t>(tag)) << 32;
-  write(record, position, kinds, count, transfers_++, ticks(), Record::kUnderWay, peer);
+  write(record, position, entry.kinds(), entry.count, transfers_[entry.kind & 1]++, began, ended,
+        entry.peer);
   end_run();
+  return position;
+}
+
+std::uint64_t Recorder::begin_transfer(const TransferEntry& entry, std::uint64_t called) noexcept {
+  const std::uint64_t position = write_transfer(entry, ticks(), Record::kUnderWay);
+  soon_ = {kNone, kNone};
   if (called != 0) queued(position, called);
   return position;
 }

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -136,10 +137,43 @@ class Recorder {
   /// The collective waits for `peer` (-1: for no message of a peer) at `now`.
   void waits(int peer, TimePoint now) noexcept;
 
-  /// Records that a transfer has begun; returns the position of its record. `kind` is Record::kSend
-  /// or Record::kReceive. `called` is when the program called it, in ticks; 0 if that is now.
-  std::uint64_t begin_transfer(std::uint64_t kind, DataType type, std::uint64_t count, int peer,
-                               int tag, std::uint64_t called) noexcept;
+  /// What a record says of a send or receive from its beginning on.
+  struct TransferEntry {
+    std::uint64_t kind;  ///< Record::kSend or Record::kReceive.
+    DataType type;
+    std::uint64_t count;
+    int peer, tag;
+
+    std::uint64_t kinds() const noexcept {
+      return kind | static_cast<std::uint64_t>(type) << 8 |
+             static_cast<std::uint64_t>(static_cast<std::uint32_t>(tag)) << 32;
+    }
+  };
+  /// Records that a transfer has begun; returns the position of its record. `called` is when the
+  /// program called it, in ticks; 0 if that is now.
+  std::uint64_t begin_transfer(const TransferEntry& entry, std::uint64_t called) noexcept;
+  /// Records a transfer that has ended well at `now`, in ticks, so soon that it was not recorded
+  /// before.
+  void transfer_soon(const TransferEntry& entry, std::uint64_t now) noexcept {
+    soon_[entry.kind & 1] = write_transfer(entry, now, Record::kSoon);
+  }
+  /// Does the same without a time, if the last send, or the last receive, was such a one and like
+  /// this one, and nothing but sends and receives was recorded since. Returns false if
+  /// transfer_soon() has to record it.
+  bool transfer_repeats(const TransferEntry& entry) noexcept {
+    const std::uint64_t position = soon_[entry.kind & 1];
+    Record& record = at(position);
+    constexpr auto relaxed = std::memory_order_relaxed;
+    const std::uint32_t more = record.more.load(relaxed);
+    if (record.sequence.load(relaxed) != position + 1 || more == Record::kMore ||
+        record.kinds.load(relaxed) != entry.kinds() || record.count.load(relaxed) != entry.count ||
+        record.peer.load(relaxed) != entry.peer)
+      return false;
+    record.more.store(more + 1, std::memory_order_release);
+    ++transfers_[entry.kind & 1];
+    end_run();
+    return true;
+  }
   /// The transfer at the position has ended; `outcome` is Record::kGood or Record::kAbandoned.
   void end(std::uint64_t position, std::uint32_t outcome) noexcept {
     Record& record = at(position);
@@ -172,6 +206,7 @@ class Recorder {
     Record& record = next(&collective_);
     const bool variable = call.root >> 32 != 0;
     more_ = 0;
+    soon_ = {kNone, kNone};
     write(record, collective_, call.kinds | (variable ? Record::kVariable : 0), call.count, number,
           began, ended, static_cast<std::int32_t>(call.root));
   }
@@ -192,6 +227,8 @@ class Recorder {
     record.outcome.store(Record::kGood, relaxed);
     record.sequence.store(position + 1, std::memory_order_release);
   }
+  std::uint64_t write_transfer(const TransferEntry& entry, std::uint64_t began,
+                               std::uint64_t ended) noexcept;
   void queued(std::uint64_t position, std::uint64_t called) noexcept;
 
   // No record has this position, nor is its sequence that of a record that is unused.
@@ -203,9 +240,11 @@ class Recorder {
   std::uint64_t mask_;
   std::uint64_t position_ = 0;        // of the next record
   std::uint64_t collective_ = kNone;  // the position of the last collective
-  std::uint64_t transfers_ = 0;       // the number of transfers that have begun
-  const void* run_ = nullptr;         // the kind of the calls of which the last collective is one
-  std::uint32_t more_ = 0;            // the number of calls that followed in its record
+  // The numbers of sends and of receives that have been recorded, each at the last bit of its kind,
+  // and the positions of the last ones that ended soon.
+  std::array<std::uint64_t, 2> transfers_{}, soon_{kNone, kNone};
+  const void* run_ = nullptr;  // the kind of the calls of which the last collective is one
+  std::uint32_t more_ = 0;     // the number of calls that followed in its record
   // Whom the last collective waits for, since when, and for whom it has waited longest.
   std::uint64_t waiting_ = ~std::uint64_t{0};  // the position of the collective that this is about
   int waits_for_ = -1, longest_for_ = -1;

@@ -45,7 +45,8 @@ struct Transfer {
   TimePoint deadline = TimePoint::max();
   Operation* operation = nullptr;  ///< Null if a blocking call waits for it.
   std::uint64_t called = 0;    ///< When the program called it, in ticks; 0 if it starts at once.
-  std::uint64_t recorded = 0;  ///< The position of its record, once it has started.
+  static constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
+  std::uint64_t recorded = kUnrecorded;  ///< The position of the record that waits for its end.
 
   bool done = false;
   Received received;  ///< The result of a receive, once it is matched.
