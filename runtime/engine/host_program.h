@@ -59,7 +59,8 @@ struct HostProgram final : BoundProgram {
   std::vector<std::size_t> sent_bytes;  ///< By port, what a call sends there, if it only moves.
 
   /// Whether its calls end within two microseconds if they wait for nobody.
-  const bool soon = !program.variable && program.call.reduction == 0 && program.call.count <= Record::kSoonCount;
+  const bool soon =
+      !program.variable && program.call.reduction == 0 && program.call.count <= Record::kSoonCount;
 
  private:
   std::vector<const void*> addresses_;
