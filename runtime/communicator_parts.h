@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -37,12 +38,22 @@ struct SharedEndpoint {
                                ///< configured, or computed from the size of the caches.
 };
 
+struct CommunicatorParts;
+struct Regrouped;
+class WatchedStore;
+
+/// Makes the parts of a new communicator: see join_regrouped().
+using JoinRegrouped =
+    std::function<CommunicatorParts(const CommunicatorParts& whole, const Regrouped& members,
+                                    std::shared_ptr<WatchedStore> store, TimePoint deadline)>;
+
 /// Holds the parts from which a communicator is constructed; membership/setup.h makes them.
 struct CommunicatorParts {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<Store> store;  ///< Null if all ranks are in this process.
   /// The prefix of its keys in the store; empty if it was split off another communicator.
   std::string name = {};
+  JoinRegrouped join_regrouped = nullptr;  ///< Null: tutti::join_regrouped().
   bool private_store = false;              ///< The store is in this process, and nobody else comes.
   Secret secret = {};                      ///< The secret of the job.
   std::shared_ptr<SharedEndpoint> shared;  ///< It outlives the transport.

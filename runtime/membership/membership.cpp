@@ -104,7 +104,9 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
                            TimePoint deadline) {
     made_.reset();
     joining_ = members.members;
-    made_ = join_regrouped(parts_, members, std::move(store), deadline);
+    made_ = parts_.join_regrouped
+                ? parts_.join_regrouped(parts_, members, std::move(store), deadline)
+                : join_regrouped(parts_, members, std::move(store), deadline);
   };
   assert(under_way_ != nullptr);
   const auto broken = [this] {

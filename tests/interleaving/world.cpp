@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "transport/local/local.h"
 #include "transport/registry.h"
 
 namespace tutti::interleaving {
@@ -75,8 +74,13 @@ std::string_view to_string(World world) {
   return kNames[static_cast<std::size_t>(world)];
 }
 
-std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world) {
-  const Scheduler::Calm calm(scheduler);
+CommunicatorParts make_part(Scheduler& scheduler, int rank, int ranks,
+                            std::shared_ptr<local::Hub> hub) {
+  return parts_of(make_runtime(scheduler, static_cast<std::uint64_t>(rank)), rank, ranks, "local",
+                  std::move(hub));
+}
+
+std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world) {
   const bool has_hub = world == World::in_process || world == World::local;
   const auto hub = has_hub ? std::make_shared<local::Hub>(ranks) : nullptr;
   std::shared_ptr<Runtime> runtime;
@@ -87,16 +91,21 @@ std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world) {
     all.push_back(parts_of(runtime, rank, ranks, has_hub ? "local" : to_string(world), hub));
   }
   connect(all);
-  std::vector<Member> members;
-  for (CommunicatorParts& parts : all) {
+  for (CommunicatorParts& parts : all)
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == parts.rank) continue;
       const LinkCapabilities& link = parts.transport->link(peer);
       parts.rings = parts.rings && link.rings;
       parts.largest_message = std::min(parts.largest_message, link.largest_message);
     }
+  return all;
+}
+
+std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world) {
+  const Scheduler::Calm calm(scheduler);
+  std::vector<Member> members;
+  for (CommunicatorParts& parts : make_parts(scheduler, ranks, world))
     members.emplace_back(CommunicatorImpl::make(std::move(parts)));
-  }
   return members;
 }
 

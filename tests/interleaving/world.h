@@ -13,6 +13,7 @@
 #include "common/sync.h"
 #include "runtime/communicator_impl.h"
 #include "tests/interleaving/scheduler.h"
+#include "transport/local/local.h"
 
 namespace tutti::interleaving {
 
@@ -36,6 +37,13 @@ constexpr std::uint64_t seeds_over(World world, std::uint64_t seeds) {
 /// Returns new communicators of `ranks` ranks, indexed by rank. Their waits sleep after few polls,
 /// no deadline ever passes, and the log is empty. Making them is no part of the interleaving.
 std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world);
+
+/// Returns the parts of such communicators, connected, indexed by rank.
+std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world);
+/// Returns the parts of one rank with a runtime of its own, over the local transport, which is not
+/// connected.
+CommunicatorParts make_part(Scheduler& scheduler, int rank, int ranks,
+                            std::shared_ptr<local::Hub> hub);
 
 /// Calls the bodies side by side, each in a thread of its own, and returns when all have returned.
 void together(const std::vector<std::function<void()>>& bodies);
