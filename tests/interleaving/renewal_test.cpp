@@ -50,6 +50,7 @@ TEST(Renewal, ARankEndsBesideACallAndTheOthersShrink) {
           together({[&] { static_cast<void>(error_of([&] { work.wait(); })); },
                     [&] {
                       Communicator made = member->shrink(kForEver);
+                      scheduler.check(work.done(), "a call is under way after shrink()");
                       member.reset();
                       check_whole(scheduler, made, 2);
                     }});
