@@ -47,8 +47,9 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const 
   const Interruptible to_its_end(nullptr);
   membership_.check_shrink(patience, demands);
   queue_.refuse_in_callback();
-  const TimePoint until = parts_.runtime->clock().now() + patience;
-  if (!driver_.drain(until)) {
+  const TimePoint began = parts_.runtime->clock().now(), until = began + patience;
+  // The others may be waiting for their own calls, and come once this one has failed.
+  if (!driver_.drain(began + patience / 2)) {
     failure_.abort("it called shrink() with calls under way that did not end");
     driver_.drain();
   }

@@ -6,6 +6,7 @@
 
 #include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/transfer_diagnosis.h"
+#include "runtime/engine/wait.h"
 
 namespace tutti {
 namespace {
@@ -21,7 +22,11 @@ Messages::Messages(const CommunicatorParts& parts)
     : parts_(parts),
       protocol_(*parts.transport, parts.rank, parts.size,
                 parts.shared->ranks > parts.shared->cores),
-      stalls_(parts.runtime->config().stall) {}
+      stalls_(parts.runtime->config().stall),
+      soon_polls_(std::clamp(
+          wait_policy(parts.shared->ranks, parts.shared->cores, parts.runtime->config().spin_polls)
+              .polls,
+          1, Record::kSoonPolls)) {}
 
 void Messages::start(Transfer& transfer) {
   if (transfer.call.count > Record::kSoonCount) {
@@ -38,7 +43,8 @@ void Messages::record(Transfer& transfer) noexcept {
   transfer.recorded = parts_.recorder->begin_transfer(entry_of(transfer.call), transfer.called);
 }
 
-// Most of them are the last ones that have started.
+// Most of them are the last ones that have started. Some may have ended and not been taken: they
+// are still under way where their messages have not left.
 void Messages::record_waiting() noexcept {
   Transfer* first = nullptr;
   for (Transfer* each = protocol_.live().back(); unrecorded_ > 0 && each != nullptr;
@@ -50,16 +56,46 @@ void Messages::record_waiting() noexcept {
   for (; first != nullptr; first = LiveTransfers::next(*first))
     if (first->recorded == Transfer::kUnrecorded) record(*first);
   polls_ = 0;
+  if (unrecorded_ == 0) return;
+  const bool left = parts_.transport->all_left();
+  for (Transfer* each = protocol_.ended().front(); each != nullptr;
+       each = LiveTransfers::next(*each)) {
+    if (each->recorded != Transfer::kUnrecorded) continue;
+    if (left) {
+      record_soon(*each);
+      each->recorded = Transfer::kEndRecorded;
+    } else {
+      record(*each);
+    }
+  }
+  unrecorded_ = 0;
 }
 
 void Messages::record_end(const Transfer& transfer) noexcept {
-  Recorder& recorder = *parts_.recorder;
+  if (transfer.recorded == Transfer::kEndRecorded) return;
   if (transfer.recorded != Transfer::kUnrecorded)
-    return recorder.end(transfer.recorded, transfer.done ? Record::kGood : Record::kAbandoned);
+    return parts_.recorder->end(transfer.recorded,
+                                transfer.done ? Record::kGood : Record::kAbandoned);
   assert(unrecorded_ > 0 && transfer.done);
   if (--unrecorded_ == 0) polls_ = 0;
+  record_soon(transfer);
+}
+
+// The clock is read for an asynchronous transfer in any case, since it may have waited for long
+// before it began.
+void Messages::record_soon(const Transfer& transfer) noexcept {
+  constexpr std::uint64_t kLong = 16 * Record::kQueuedTicks;  // some microseconds
+  Recorder& recorder = *parts_.recorder;
   const Recorder::TransferEntry entry = entry_of(transfer.call);
-  if (!recorder.transfer_repeats(entry)) recorder.transfer_soon(entry, ticks());
+  if (transfer.called == 0) {
+    if (!recorder.transfer_repeats(entry)) recorder.transfer_soon(entry, ticks());
+    return;
+  }
+  const std::uint64_t now = ticks();
+  if (now > transfer.called + kLong)
+    recorder.late_transfer_soon(entry, transfer.called, now);
+  else if (!recorder.transfer_repeats(entry))
+    recorder.transfer_soon(entry, now);
 }
 
 void Messages::look(TimePoint now) {

@@ -22,8 +22,8 @@ class Messages {
   /// A short transfer is not recorded before it ends, which it mostly does soon: advance() and
   /// look() record those that wait.
   void start(Transfer& transfer);
-  /// Records the transfers that have started, and have neither ended nor been recorded: before
-  /// anybody is told of a failure.
+  /// Records the transfers that have started and were not recorded: before anybody is told of a
+  /// failure.
   void record_waiting() noexcept;
   /// Gives a transfer that has started another deadline than it had then.
   void set_deadline(Transfer& transfer, TimePoint deadline) noexcept {
@@ -32,7 +32,7 @@ class Messages {
   }
   void advance(const Transfer* awaited = nullptr) {
     protocol_.advance(awaited);
-    if (unrecorded_ > 0 && ++polls_ == Record::kSoonPolls) record_waiting();
+    if (unrecorded_ > 0 && ++polls_ == soon_polls_) record_waiting();
   }
   bool idle() const noexcept { return protocol_.idle(); }
 
@@ -61,10 +61,12 @@ class Messages {
  private:
   void record(Transfer& transfer) noexcept;
   void record_end(const Transfer& transfer) noexcept;
+  void record_soon(const Transfer& transfer) noexcept;
 
   const CommunicatorParts& parts_;
   PointToPoint protocol_;
   StallWatch stalls_;
+  const int soon_polls_;        // after so many polls a transfer has not ended soon
   std::size_t unrecorded_ = 0;  // transfers that have started, and were neither recorded nor taken
   int polls_ = 0;               // since the first of them has started
   // The first deadline of all transfers since it was last computed, among them some that were taken

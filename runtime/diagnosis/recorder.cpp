@@ -271,6 +271,7 @@ void Recorder::pass_over() noexcept {
 
 void Recorder::queued(std::uint64_t position, std::uint64_t called) noexcept {
   Record& record = at(position);
+  if (record.sequence.load(std::memory_order_relaxed) != position + 1) return;  // overwritten
   const std::uint64_t began = record.began.load(std::memory_order_relaxed);
   const std::uint64_t units = called < began ? (began - called) / Record::kQueuedTicks : 0;
   record.more.store(static_cast<std::uint32_t>(std::min<std::uint64_t>(units, ~std::uint32_t{0})),
@@ -289,6 +290,7 @@ void Recorder::waits(int peer, TimePoint now) noexcept {
   }
   if (peer != waits_for_) waits_since_ = now;
   waits_for_ = peer;
+  if (at(collective_).sequence.load(std::memory_order_relaxed) != collective_ + 1) return;
   at(collective_).waits_for.store(peer >= 0 ? peer : longest_for_, std::memory_order_relaxed);
 }
 

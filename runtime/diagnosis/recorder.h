@@ -157,14 +157,23 @@ class Recorder {
   void transfer_soon(const TransferEntry& entry, std::uint64_t now) noexcept {
     soon_[entry.kind & 1] = write_transfer(entry, now, Record::kSoon);
   }
-  /// Does the same without a time, if the last send, or the last receive, was such a one and like
-  /// this one, and nothing but sends and receives was recorded since. Returns false if
-  /// transfer_soon() has to record it.
+  /// Records one that was called long before, at `called`.
+  void late_transfer_soon(const TransferEntry& entry, std::uint64_t called,
+                          std::uint64_t now) noexcept {
+    queued(write_transfer(entry, now, now), called);
+  }
+  /// Does the same as transfer_soon() without a time, if the last send, or the last receive, was
+  /// such a one and like this one, and nothing was recorded since but transfers of the other
+  /// direction, in turn with these. Returns false if transfer_soon() has to record it.
   bool transfer_repeats(const TransferEntry& entry) noexcept {
     const std::uint64_t position = soon_[entry.kind & 1];
     Record& record = at(position);
     constexpr auto relaxed = std::memory_order_relaxed;
     const std::uint32_t more = record.more.load(relaxed);
+    if (position + 1 != position_ &&
+        (position + 2 != position_ || soon_[~entry.kind & 1] != position + 1 ||
+         at(position + 1).more.load(relaxed) < more))
+      return false;
     if (record.sequence.load(relaxed) != position + 1 || more == Record::kMore ||
         record.kinds.load(relaxed) != entry.kinds() || record.count.load(relaxed) != entry.count ||
         record.peer.load(relaxed) != entry.peer)

@@ -52,6 +52,7 @@ void Regrouping::begin(TimePoint now, milliseconds patience, const Demands& dema
   demands_ = demands;
   to_join_ = std::max(kLeastToJoin, patience / 4);
   until_ = now + patience;
+  latest_ = until_ + to_join_;
   if (!under_way_) return begin_round(now);
   // An exception ended step() before this rank knew how that round ended. It gives the round up.
   round_ = make_round();
@@ -91,10 +92,19 @@ bool Regrouping::pause(TimePoint now) {
   return false;
 }
 
+// A rank that reaches the store first after that would find itself alone at the end of its
+// patience.
+void Regrouping::allow_for_stall(TimePoint now) {
+  if (now - next_step_ < kStall || now > latest_) return;
+  until_ = std::max<TimePoint>(until_, now + kAfterStall);
+  round_->extend(until_ + to_join_);
+}
+
 bool Regrouping::step(TimePoint now, const Lost& lost, const Join& join, const Broken& broken) {
   assert(under_way_);
   if (now < next_step_) return false;
   if (phase_ == Phase::concluding) return conclude(now, lost, broken);
+  allow_for_stall(now);
   const std::optional<Regrouped> decided = gather(now, lost);
   if (!decided) return pause(now);
   if (decided->too_few()) {

@@ -55,9 +55,11 @@ class Regrouping {
   /// have. If it returns false, it has to be called again at next_step(). It waits only for the
   /// answers of the store, and in `join`. This rank waits, for its patience at most, for all ranks
   /// but those that are lost, and while those that are here are too few, for the lost ones, too: a
-  /// rank may have lost its connections and not the others theirs. If a round fails and patience is
+  /// rank may have lost its connections and not the others theirs. Where the store did not answer
+  /// until the patience had ended, the others get a second more. If a round fails and patience is
   /// left, another one begins; otherwise it throws, and begin() may be called again. It ends at the
-  /// latest after the patience and a quarter of it, or two seconds where that is longer.
+  /// latest after the patience and a quarter of it, or two seconds where that is longer; where the
+  /// store did not answer, after twice as long and a second.
   bool step(
       TimePoint now, const Lost& lost, const Join& join,
       const Broken& broken = [] { return false; });
@@ -73,6 +75,7 @@ class Regrouping {
   std::unique_ptr<Round> make_round() const;
   void begin_round(TimePoint now);
   void end_round();
+  void allow_for_stall(TimePoint now);
   bool pause(TimePoint now);
   std::optional<Regrouped> gather(TimePoint now, const Lost& lost);
   std::optional<Regrouped> skip_abandoned(TimePoint now);
@@ -97,7 +100,8 @@ class Regrouping {
 
   // The state of the agreement that is under way.
   Demands demands_;
-  TimePoint until_{};
+  TimePoint until_{};   // until when it waits for the others
+  TimePoint latest_{};  // until_ is no more than kAfterStall later
   std::chrono::milliseconds to_join_{};
   TimePoint next_step_{};
   std::chrono::milliseconds pause_{};

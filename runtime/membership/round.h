@@ -1,6 +1,7 @@
 // One round of an agreement on a new communicator, as one rank sees it in the store.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -73,6 +74,8 @@ class Round {
   std::optional<bool> conclude(bool made, TimePoint now);
 
   TimePoint deadline() const noexcept { return deadline_; }
+  /// Puts the deadline off, if `deadline` is later.
+  void extend(TimePoint deadline) noexcept { deadline_ = std::max(deadline_, deadline); }
   const std::string& place() const noexcept { return place_; }
 
  private:
@@ -86,7 +89,7 @@ class Round {
 
   Store& store_;
   const std::string place_;
-  const TimePoint deadline_;
+  TimePoint deadline_;
   Demands demands_;
   std::vector<std::int64_t> least_;      // indexed by rank: what it demands; 0 if it is not here
   std::vector<std::int64_t> newcomers_;  // those that wait

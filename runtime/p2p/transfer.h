@@ -46,6 +46,7 @@ struct Transfer {
   Operation* operation = nullptr;  ///< Null if a blocking call waits for it.
   std::uint64_t called = 0;  ///< When the program called it, in ticks; 0 if it starts at once.
   static constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
+  static constexpr std::uint64_t kEndRecorded = kUnrecorded - 1;
   std::uint64_t recorded = kUnrecorded;  ///< The position of the record that waits for its end.
 
   bool done = false;

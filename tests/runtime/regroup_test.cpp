@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../rendezvous/turns.h"
+#include "rendezvous/store/memory_store.h"
 #include "runtime/membership/agree.h"
 #include "runtime/membership/round.h"
 #include "threads.h"
@@ -126,6 +127,34 @@ TEST(RegroupingByTurns, MakesOneGroupOfThoseThatGetOneWhereverOthersEnd) {
 }
 
 // Patience runs out for some while others are on their way: fewer than three never go on.
+// The process that serves the store is frozen, and is killed when the patience of all has ended.
+// The first rank that then reaches the one which takes its place waits a little for the others,
+// and no longer than a second, although the store stands still again and again.
+TEST(Regroupings, WaitForThoseThatCouldNotReachTheStoreBeforeThePatienceEnded) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto lost = [] { return std::vector<bool>{false, false, true}; };
+  std::vector<int> members;
+  const auto join = [&](const Regrouped& all, const auto&, TimePoint) { members = all.members; };
+  const TimePoint begin = std::chrono::steady_clock::now();
+  for (const bool comes : {true, false}) {
+    SCOPED_TRACE(comes);
+    Regrouping first(store, fmt::format("shrink {}", comes), 0, 3, "shrink");
+    Regrouping second(store, fmt::format("shrink {}", comes), 1, 3, "shrink");
+    first.begin(begin, 3s, {});
+    EXPECT_FALSE(first.step(begin + 4500ms, lost, join));
+    if (comes) second.begin(begin, 3s, {});
+    TimePoint now = begin + 4510ms;
+    bool done = false, others_done = !comes;
+    for (; now < begin + 20s && !(done && others_done); now += 300ms) {
+      done = done || first.step(now, lost, join);
+      others_done = others_done || second.step(now, lost, join);
+    }
+    EXPECT_TRUE(done && others_done);
+    EXPECT_EQ(members, comes ? (std::vector{0, 1}) : std::vector{0});
+    EXPECT_LT(now - begin, comes ? 6s : 8s);
+  }
+}
+
 TEST(RegroupingByTurns, NeverGoesOnWithFewerRanksThanOneDemands) {
   int made = 0, refused = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -34,7 +34,16 @@ void add_events(const Member& member, int pid, std::size_t tid, std::int64_t fir
   const auto at = [&](std::int64_t time) {
     return static_cast<double>(member.job_time(time) - first) / 1e3;
   };
-  for (const TracedOperation& each : member.trace->operations) {
+  const std::vector<TracedOperation>& operations = member.trace->operations;
+  for (auto next = operations.begin(); next != operations.end(); ++next) {
+    const TracedOperation& each = *next;
+    // The events of a thread must not overlap, and the end of a short call is only estimated.
+    const auto follower =
+        std::find_if(next + 1, operations.end(),
+                     [](const TracedOperation& other) { return !other.is_transfer(); });
+    const std::int64_t ended = each.is_transfer() || follower == operations.end()
+                                   ? each.ended
+                                   : std::max(each.began, std::min(each.ended, follower->began));
     Json arguments{{"number", each.record.number}, {"outcome", outcome_of(each)}};
     if (each.called < each.began) arguments["queued_us"] = at(each.began) - at(each.called);
     if (each.record.waits_for >= 0) arguments["waits_for"] = each.record.waits_for;
@@ -48,7 +57,7 @@ void add_events(const Member& member, int pid, std::size_t tid, std::int64_t fir
                         {"pid", pid},
                         {"tid", tid},
                         {"ts", at(each.began)},
-                        {"dur", at(each.ended) - at(each.began)},
+                        {"dur", at(ended) - at(each.began)},
                         {"args", std::move(arguments)}});
       continue;
     }

@@ -1,6 +1,7 @@
 // tutti-trace: shows the last operations of the ranks of a job, who holds the others up, and who
 // waits for whom.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -54,11 +55,26 @@ struct Arguments {
 
 bool is_process(const std::string& named) { return tutti::parse_number<pid_t>(named).has_value(); }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_text(const std::string& path, const std::string& text) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       tutti::open_to_write(path, O_CREAT | O_TRUNC), std::fclose);
   if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
       std::fflush(file.get()) != 0)
+    throw std::runtime_error(path + ": it cannot be written: " + std::strerror(errno));
+}
+
+// A file appears when it is complete, in place of an older one. Devices and pipes are written to.
+void write_file(const std::string& path, const std::string& text) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return write_text(path, text);
+  const std::string unfinished = path + ".part";
+  try {
+    write_text(unfinished, text);
+  } catch (...) {
+    unlink(unfinished.c_str());
+    throw;
+  }
+  if (rename(unfinished.c_str(), path.c_str()) != 0)
     throw std::runtime_error(path + ": it cannot be written: " + std::strerror(errno));
 }
 
@@ -77,6 +93,7 @@ int watch(const Arguments& arguments) {
     if (looks == 0)
       for (const std::string& reason : damaged) fmt::print(stderr, "tutti-trace: {}\n", reason);
     if (processes.empty()) {
+      if (looks == 0 && !damaged.empty()) return 1;
       fmt::print("no process uses tutti\n");
       return 0;
     }
@@ -103,8 +120,8 @@ int run(const Arguments& arguments) {
     return status;
   }
   const TracedJob job = merge(processes);
-  if (!arguments.output.empty()) write_file(arguments.output, to_chrome(job));
   fmt::print("{}", report(job));
+  if (!arguments.output.empty()) write_file(arguments.output, to_chrome(job));
   return status;
 }
 

@@ -66,7 +66,8 @@ std::string places(const TracedCommunicator& communicator) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
     const Member& member = communicator.members[rank];
-    std::string where = "no record: the process has ended, or its trace was not read";
+    std::string where =
+        "no record: the process has ended or left the communicator, or its trace was not read";
     if (member.trace != nullptr) {
       where = where_now(*member.trace, member.process->read_at);
       if (member.process->stopped) where += "; the process is stopped by a signal";
@@ -212,6 +213,28 @@ std::optional<Node> node_of(const TracedCommunicator& communicator, int rank) {
   return Node{member.process, member.trace->world_rank};
 }
 
+// Returns whether a send of one of two ranks and a receive of the other, which are both under way,
+// can be one message. Then it moves, and neither waits for anything else.
+bool meet(const TracedOperation& one, int rank, const TracedOperation& other, int peer) {
+  constexpr std::int32_t kAny = -1;
+  const auto tag = [](const TracedOperation& of) {
+    return static_cast<std::int32_t>(of.record.kinds >> 32);
+  };
+  const auto alike = [&](std::int32_t a, std::int32_t b) { return a == b || a < 0 || b < 0; };
+  return other.is_transfer() && other.under_way() && one.is_send() != other.is_send() &&
+         one.record.peer == peer && (other.record.peer == rank || other.record.peer == kAny) &&
+         alike(tag(one), tag(other));
+}
+
+bool is_met(const TracedCommunicator& communicator, int rank, const TracedOperation& transfer) {
+  const TracedRank* const peer =
+      communicator.members[static_cast<std::size_t>(transfer.record.peer)].trace;
+  return peer != nullptr && std::any_of(peer->operations.begin(), peer->operations.end(),
+                                        [&](const TracedOperation& other) {
+                                          return meet(transfer, rank, other, transfer.record.peer);
+                                        });
+}
+
 void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wait>& waits) {
   const Member& member = communicator.members[static_cast<std::size_t>(rank)];
   for (const TracedOperation& each : member.trace->operations) {
@@ -222,7 +245,8 @@ void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wai
     };
     const auto size = static_cast<int>(communicator.members.size());
     if (each.is_transfer()) {
-      if (each.record.peer >= 0 && each.record.peer < size && each.record.peer != rank)
+      if (each.record.peer >= 0 && each.record.peer < size && each.record.peer != rank &&
+          !is_met(communicator, rank, each))
         add(each.record.peer);
       continue;
     }
@@ -236,7 +260,14 @@ void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wai
       add(peer);
       any = true;
     }
-    if (!any && each.record.waits_for >= 0 && each.record.waits_for < size)
+    const auto is_in_it = [&](int peer) {
+      const Member& other = communicator.members[static_cast<std::size_t>(peer)];
+      return other.trace == nullptr ||
+             (last_number(*other.trace) == number && other.trace->last_collective()->under_way());
+    };
+    // A rank that has ended the operation has sent all that others wait for.
+    if (!any && each.record.waits_for >= 0 && each.record.waits_for < size &&
+        is_in_it(each.record.waits_for))
       add(each.record.waits_for);
   }
 }

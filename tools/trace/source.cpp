@@ -307,13 +307,16 @@ std::vector<TracedProcess> read_all(std::span<const std::string> named,
         const auto left = own_traces(pid);
         if (left && !left->empty()) throw;  // else it has just ended
       }
-  for (const std::string& each : named)
-    if (const auto pid = parse_number<pid_t>(each))
-      processes.push_back(read_process(*pid));
-    else if (fs::is_directory(each))
-      read_folder(each, processes, damaged);
-    else
-      processes.push_back(read_dump(each));
+  for (const std::string& each : named) try {
+      if (const auto pid = parse_number<pid_t>(each))
+        processes.push_back(read_process(*pid));
+      else if (fs::is_directory(each))
+        read_folder(each, processes, damaged);
+      else
+        processes.push_back(read_dump(each));
+    } catch (const std::runtime_error& error) {
+      damaged.push_back(error.what());
+    }
   return processes;
 }
 
