@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -477,6 +480,68 @@ TEST(Recorder, RecordsASendOrReceiveThatWaits) {
   EXPECT_GE(records[0].ended, records[0].began);
   EXPECT_EQ(records[0].outcome, Record::kGood);
   EXPECT_EQ(records[1].outcome, Record::kAbandoned);
+}
+
+// Of a group, what has ended is recorded though the rest waits.
+TEST(Recorder, RecordsASendOfAGroupThatWaitsForARest) {
+  auto ranks = Communicator::in_process(2);
+  int sent = 5, got = 0;
+  const TraceMemory& memory = CommunicatorImpl::of(ranks[0]).parts().runtime->trace_memory();
+  std::thread group([&] {
+    Group both;
+    CallOptions in_group;
+    in_group.group = &both;
+    ranks[0].send(std::span(&sent, 1), 1, 7, in_group);
+    ranks[0].recv(std::span(&got, 1), 1, 8, in_group);
+    both.end();
+  });
+  ranks[1].recv(std::span(&got, 1), 0, 7);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (records_of(memory, 0).size() < 2 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  std::map<std::uint64_t, std::uint64_t> ends;
+  for (const ReadRecord& each : records_of(memory, 0)) ends[each.kinds & 0xff] = each.ended;
+  ranks[1].send(std::span(&sent, 1), 0, 8);
+  group.join();
+  EXPECT_EQ(ends[Record::kSend], Record::kSoon);
+  EXPECT_EQ(ends[Record::kReceive], Record::kUnderWay);
+  EXPECT_EQ(records_of(memory, 0).size(), 2u);
+}
+
+// A callback keeps the engine while the program calls the next send.
+TEST(Recorder, SaysHowLongAShortSendWasQueued) {
+  auto ranks = Communicator::in_process(2);
+  std::array<int, 3> sent{1, 2, 3}, got{};
+  std::atomic<bool> called{false};
+  for (int tag = 0; tag < 3; ++tag) ranks[1].recv_async(std::span(&got[tag], 1), 0, tag);
+  Work first = ranks[0].send_async(std::span(&sent[0], 1), 1, 0);
+  first.then([&](const Error*) {
+    while (!called) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
+  Work second = ranks[0].send_async(std::span(&sent[1], 1), 1, 1);
+  called = true;
+  second.wait();
+  const auto records =
+      records_of(CommunicatorImpl::of(ranks[0]).parts().runtime->trace_memory(), 0);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_NE(records[1].ended, Record::kSoon);
+  EXPECT_GT(records[1].more, 0u);
+}
+
+TEST(Recorder, WritesNoWaitIntoTheRecordOfAnother) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 3);
+  recorder.begin(entry(1), 0, ticks());
+  for (int i = 0; i < 64; ++i)
+    recorder.begin_transfer({Record::kReceive, DataType::uint8, 1, 2, i}, 0);
+  recorder.waits(1, TimePoint{});
+  recorder.queued(1);
+  for (const ReadRecord& each : records_of(memory)) {
+    EXPECT_EQ(each.kinds & 0xff, Record::kReceive);
+    EXPECT_EQ(each.waits_for, -1);
+    EXPECT_EQ(each.more, 0u);
+  }
 }
 
 // A receive of another type than what has arrived fails at its first look, before it is recorded.

@@ -114,6 +114,24 @@ TEST_F(Shrink, AfterAFailureInWhichNobodyEndedHasTheSameRanks) {
   });
 }
 
+// Each rank has a call under way that does not end, and comes a little later than the last one.
+TEST_F(Shrink, WithCallsUnderWayThatDoNotEndHasAllRanks) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3);
+      comm.barrier();
+      int never = 0;
+      Work work = comm.recv_async(std::span(&never, 1), (rank + 1) % 3, 1);
+      std::this_thread::sleep_for(milliseconds(20 * rank));
+      Communicator left = comm.shrink(kPatience);
+      expect(left.size() == 3, "a rank was left out");
+      left.barrier();
+      expect(outcome_of([&] { work.wait(); }).starts_with("peer_lost"), "the call has failed");
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+  });
+}
+
 TEST_F(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) {
   over(kBoth, [&] {
     Processes ranks(3, [&](int rank) {

@@ -202,6 +202,49 @@ TEST(TraceReport, FindsACycleOverTwoCommunicators) {
   EXPECT_EQ(find_cycle(find_waits(merge(job.processes))).size(), 2u);
 }
 
+// Rank 1 is stopped in a call that rank 0, whose message it has not read, has ended.
+TEST(TraceReport, FindsNoCycleWhereTheRankThatIsWaitedForHasEndedTheOperation) {
+  Job job(2);
+  TracedOperation last = operation(3, kSecond, -1);
+  last.record.waits_for = 0;
+  job.add(1, last);
+  job.add(0, operation(3, 2 * kSecond, 3 * kSecond));
+  job.add(0, operation(4, 3 * kSecond, -1));
+  job.processes[1].stopped = true;
+  EXPECT_EQ(find_waits(merge(job.processes)).size(), 1u);
+  EXPECT_THAT(job.report(), AllOf(Not(HasSubstr("Deadlock")), HasSubstr("ends at rank 1")));
+}
+
+// A long message moves between two ranks, and a third one waits for another.
+TEST(TraceReport, FindsNoCycleInAMessageThatMoves) {
+  Job job(3);
+  job.add(0, transfer(Record::kSend, 1, kSecond, -1));
+  job.add(1, transfer(Record::kReceive, -1, kSecond, -1));
+  job.add(2, transfer(Record::kReceive, 0, kSecond, -1));
+  EXPECT_EQ(find_waits(merge(job.processes)).size(), 1u);
+  // Two that send to each other are one.
+  Job both(2);
+  for (int rank = 0; rank < 2; ++rank)
+    both.add(rank, transfer(Record::kSend, 1 - rank, kSecond, -1));
+  EXPECT_THAT(both.report(), HasSubstr("Deadlock"));
+}
+
+TEST(TraceReport, ShowsNoTwoCollectivesOfARankAtOnce) {
+  Job job(1);
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    TracedOperation soon = operation(number, static_cast<std::int64_t>(number) * 300, 2000);
+    soon.ended = soon.began + TracedOperation::kSoonNs;
+    job.add(0, soon);
+    job.add(0, transfer(Record::kSend, 0, soon.began + 100, soon.began + 5000));
+  }
+  std::vector<double> lengths;
+  const auto trace = nlohmann::json::parse(to_chrome(merge(job.processes)));
+  for (const auto& event : trace["traceEvents"])
+    if (event["ph"] == "X") lengths.push_back(event["dur"]);
+  EXPECT_THAT(lengths, ElementsAre(testing::DoubleNear(0.3, 1e-6), testing::DoubleNear(0.3, 1e-6),
+                                   testing::DoubleNear(2, 1e-6)));
+}
+
 TEST(TraceReport, FindsNoCycleInAChain) {
   Job job(3);
   for (int rank = 0; rank < 2; ++rank)

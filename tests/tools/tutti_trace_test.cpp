@@ -134,15 +134,28 @@ TEST(TuttiTrace, WritesATraceThatIsValid) {
   const Said full = trace({"--job", "-o", "/dev/full", job.ranks().front()});
   EXPECT_THAT(full.err, HasSubstr("/dev/full: it cannot be written: No space left on device"));
   std::ifstream file(path);
-  const auto trace = nlohmann::json::parse(file);
+  const auto written = nlohmann::json::parse(file);
   int reductions = 0;
-  for (const auto& event : trace.at("traceEvents")) {
+  for (const auto& event : written.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     EXPECT_GE(event.at("ts").get<double>(), 0.0);
     EXPECT_GE(event.at("dur").get<double>(), 0.0);
     reductions += event.at("name") == "all_reduce(2 x f32, sum)";
   }
   EXPECT_EQ(reductions, 30);
+  // What cannot be read or written costs neither the rest of the report nor the older file.
+  const Said some = trace({"--job", "4194305", "-o", path, job.ranks().front()});
+  EXPECT_EQ(some.status, 1);
+  EXPECT_THAT(some.err, HasSubstr("process 4194305: there is no such process"));
+  EXPECT_THAT(some.out, HasSubstr("of 3 ranks"));
+  const auto before = fs::file_size(path);
+  fs::create_directory(path.string() + ".part");
+  const Said unwritten = trace({"--job", "-o", path, job.ranks().front()});
+  EXPECT_EQ(unwritten.status, 1);
+  EXPECT_THAT(unwritten.err, HasSubstr("it cannot be written: "));
+  EXPECT_THAT(unwritten.out, HasSubstr("of 3 ranks"));
+  EXPECT_EQ(fs::file_size(path), before);
+  fs::remove(path.string() + ".part");
   fs::remove(path);
 }
 

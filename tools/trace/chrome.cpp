@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,22 +29,28 @@ Json metadata(const char* what, int pid, std::size_t tid, Json arguments) {
   return {{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"args", std::move(arguments)}};
 }
 
+// Returns when each operation ended. The events of collectives of one rank must not overlap, and
+// the end of a short call is only estimated.
+std::vector<std::int64_t> ends_of(const std::vector<TracedOperation>& operations) {
+  std::vector<std::int64_t> ends(operations.size());
+  std::int64_t next = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = operations.size(); i-- > 0;) {
+    const TracedOperation& each = operations[i];
+    ends[i] = each.is_transfer() ? each.ended : std::max(each.began, std::min(each.ended, next));
+    if (!each.is_transfer()) next = each.began;
+  }
+  return ends;
+}
+
 // Adds the events of one rank. `id` counts the transfers of the job, which have to be told apart.
 void add_events(const Member& member, int pid, std::size_t tid, std::int64_t first, int& id,
                 Json& events) {
   const auto at = [&](std::int64_t time) {
     return static_cast<double>(member.job_time(time) - first) / 1e3;
   };
-  const std::vector<TracedOperation>& operations = member.trace->operations;
-  for (auto next = operations.begin(); next != operations.end(); ++next) {
-    const TracedOperation& each = *next;
-    // The events of a thread must not overlap, and the end of a short call is only estimated.
-    const auto follower =
-        std::find_if(next + 1, operations.end(),
-                     [](const TracedOperation& other) { return !other.is_transfer(); });
-    const std::int64_t ended = each.is_transfer() || follower == operations.end()
-                                   ? each.ended
-                                   : std::max(each.began, std::min(each.ended, follower->began));
+  const std::vector<std::int64_t> ends = ends_of(member.trace->operations);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const TracedOperation& each = member.trace->operations[i];
     Json arguments{{"number", each.record.number}, {"outcome", outcome_of(each)}};
     if (each.called < each.began) arguments["queued_us"] = at(each.began) - at(each.called);
     if (each.record.waits_for >= 0) arguments["waits_for"] = each.record.waits_for;
@@ -57,7 +64,7 @@ void add_events(const Member& member, int pid, std::size_t tid, std::int64_t fir
                         {"pid", pid},
                         {"tid", tid},
                         {"ts", at(each.began)},
-                        {"dur", at(ended) - at(each.began)},
+                        {"dur", at(ends[i]) - at(each.began)},
                         {"args", std::move(arguments)}});
       continue;
     }

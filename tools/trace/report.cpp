@@ -23,6 +23,9 @@ constexpr std::int64_t kWorthTelling = 1'000'000;
 // sign of life. The traces of a job that runs are read one after the other.
 constexpr std::int64_t kLateAtMost = 100'000'000;
 
+// The most sends and receives of a rank of which it is said for whom they wait.
+constexpr int kMostTransfers = 1000;
+
 // The most ranks without a record of which it is said that a rank waits for them.
 constexpr int kMostUnknown = 16;
 
@@ -237,8 +240,9 @@ bool is_met(const TracedCommunicator& communicator, int rank, const TracedOperat
 
 void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wait>& waits) {
   const Member& member = communicator.members[static_cast<std::size_t>(rank)];
+  int transfers = 0;
   for (const TracedOperation& each : member.trace->operations) {
-    if (!each.under_way()) continue;
+    if (!each.under_way() || (each.is_transfer() && ++transfers > kMostTransfers)) continue;
     const auto add = [&](int peer) {
       waits.push_back({&communicator, rank, peer, numbered(each), member.job_time(each.began),
                        each.ended - each.began});
