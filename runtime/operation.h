@@ -109,7 +109,7 @@ class alignas(64) Operation {
   Operation* next_unready = nullptr;
   Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
   TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.
-  std::uint64_t called = 0;               ///< When it was queued, in ticks.
+  std::uint64_t called = 0;               ///< When it was queued, in ticks; 0: see Transfer.
   /// The number of C handles freed over all uses of this object, which is a part of the next
   /// handle.
   sync::Atomic<std::uint32_t> handles_freed{0};

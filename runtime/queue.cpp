@@ -34,9 +34,11 @@ OperationRef Queue::operation_of(const TransferCall& call) {
 
 void Queue::push(const OperationRef& operation) {
   assert(operation && !operation->done());
-  operation->called = ticks();
   const bool transfers = operation->is_transfer();
-  unended_.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint64_t before = unended_.fetch_add(1, std::memory_order_seq_cst);
+  // A transfer with nothing before it begins at once.
+  const bool at_once = transfers && !operation->staging && (before & (kOneGroup - 1)) == 0;
+  operation->called = at_once ? 0 : ticks();
   (transfers ? transfer_queue_ : collectives_queue_).push(operation);
 }
 
