@@ -32,7 +32,8 @@ struct Shared {
   std::atomic<int> waiting{0};
   std::atomic<int> wrong{0};
   std::atomic<std::int64_t> known[kMost];  // when each thread knew it
-  // When each rank had the communicator that was left, began to let it grow, and had that one.
+  // These say when each rank had the communicator that was left, began to let it grow, and had the
+  // one that had grown.
   std::atomic<std::int64_t> shrunk[kMost], grows[kMost], grown[kMost];
 };
 
@@ -102,8 +103,8 @@ void set_environment(const Job& job) {
   _exit(0);
 }
 
-/// What a job took, in milliseconds: until the last thread knew that a rank was lost; from then on
-/// until the last rank had the communicator without it; and the time of the grow.
+/// Holds how many milliseconds passed until the last thread knew that a rank was lost, from then on
+/// until the last rank had the communicator without it, and in the grow.
 struct Taken {
   bool right = true;
   double known = 0, shrunk = 0, grown = 0;

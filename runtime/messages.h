@@ -22,8 +22,8 @@ class Messages {
   /// A short transfer is not recorded before it ends, which it mostly does soon: advance() and
   /// look() record those that wait.
   void start(Transfer& transfer);
-  /// Records the transfers that have started and were not recorded: before anybody is told of a
-  /// failure.
+  /// Records the transfers that have started and were not recorded. It is called before anybody is
+  /// told of a failure.
   void record_waiting() noexcept;
   /// Gives a transfer that has started another deadline than it had then.
   void set_deadline(Transfer& transfer, TimePoint deadline) noexcept {

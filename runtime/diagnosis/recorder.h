@@ -137,7 +137,7 @@ class Recorder {
   /// The collective waits for `peer` (-1: for no message of a peer) at `now`.
   void waits(int peer, TimePoint now) noexcept;
 
-  /// What a record says of a send or receive from its beginning on.
+  /// Holds what a record says of a send or receive from its beginning on.
   struct TransferEntry {
     std::uint64_t kind;  ///< Record::kSend or Record::kReceive.
     DataType type;
@@ -249,8 +249,8 @@ class Recorder {
   std::uint64_t mask_;
   std::uint64_t position_ = 0;        // of the next record
   std::uint64_t collective_ = kNone;  // the position of the last collective
-  // The numbers of sends and of receives that have been recorded, each at the last bit of its kind,
-  // and the positions of the last ones that ended soon.
+  // These hold, at the last bit of Record::kSend and Record::kReceive, the number of transfers that
+  // were recorded, and the position of the last one that ended soon.
   std::array<std::uint64_t, 2> transfers_{}, soon_{kNone, kNone};
   const void* run_ = nullptr;  // the kind of the calls of which the last collective is one
   std::uint32_t more_ = 0;     // the number of calls that followed in its record

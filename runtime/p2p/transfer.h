@@ -45,6 +45,7 @@ struct Transfer {
   TimePoint deadline = TimePoint::max();
   Operation* operation = nullptr;  ///< Null if a blocking call waits for it.
   std::uint64_t called = 0;  ///< When the program called it, in ticks; 0 if it starts at once.
+  /// These stand for a transfer that has no record yet, and for one whose record is complete.
   static constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
   static constexpr std::uint64_t kEndRecorded = kUnrecorded - 1;
   std::uint64_t recorded = kUnrecorded;  ///< The position of the record that waits for its end.

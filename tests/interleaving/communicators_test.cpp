@@ -35,13 +35,6 @@ class Event {
   sync::Atomic<int> happened_{0};
 };
 
-std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& members) {
-  const Scheduler::Calm calm(scheduler);
-  std::vector<Member> made(members.size());
-  on_each(members, [&](Communicator& each) { made[each.rank()] = each.dup(); });
-  return made;
-}
-
 // Registers the communicators with the background threads by a call that has ended.
 void call_asynchronously(Scheduler& scheduler, std::vector<Member>& members) {
   const Scheduler::Calm calm(scheduler);

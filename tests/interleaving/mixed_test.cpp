@@ -90,11 +90,7 @@ TEST_P(Mixed, SiblingsAreUsedByThreadsAndEndAtDifferentTimes) {
   explore(
       [](Scheduler& scheduler) {
         std::vector<Member> first = make_members(scheduler, 2, GetParam());
-        std::vector<Member> second(2);
-        {
-          const Scheduler::Calm calm(scheduler);
-          on_each(first, [&](Communicator& each) { second[each.rank()] = each.dup(); });
-        }
+        std::vector<Member> second = duplicates(scheduler, first);
         const auto use = [&](Member& member, int turns) {
           for (int turn = 0; turn < turns; ++turn) {
             check_sum(scheduler, *member);

@@ -16,7 +16,8 @@
 
 namespace tutti::interleaving {
 
-/// A store for the threads of a run, whose waits the scheduler sees. No deadline ever passes.
+/// Serves the threads of a run as their store. The scheduler sees its waits, which no deadline
+/// ends.
 class RunStore final : public Store {
  public:
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
@@ -30,8 +31,8 @@ class RunStore final : public Store {
   std::map<std::string, std::string, std::less<>> values_;  // guarded by mutex_
 };
 
-/// What the ranks of a job and its newcomers share: the store, and a hub of the local transport for
-/// each new communicator.
+/// Holds what the ranks of a job and its newcomers share: the store, and a hub of the local
+/// transport for each new communicator.
 class Job {
  public:
   explicit Job(Scheduler& scheduler) : scheduler_(scheduler) {}

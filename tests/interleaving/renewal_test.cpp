@@ -21,15 +21,8 @@ namespace {
 
 using std::chrono::hours;
 
-// A patience that does not end in a run.
+// This patience does not end in a run.
 constexpr auto kForEver = hours(20);
-
-std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& members) {
-  const Scheduler::Calm calm(scheduler);
-  std::vector<Member> made(members.size());
-  on_each(members, [&](Communicator& each) { made[each.rank()] = each.dup(); });
-  return made;
-}
 
 void check_whole(Scheduler& scheduler, Communicator& made, int size) {
   scheduler.check(made.size() == size, "a new communicator has another size");

@@ -121,6 +121,13 @@ void on_each(std::vector<Member>& members, const std::function<void(Communicator
   together(bodies);
 }
 
+std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& members) {
+  const Scheduler::Calm calm(scheduler);
+  std::vector<Member> made(members.size());
+  on_each(members, [&](Communicator& each) { made[each.rank()] = each.dup(); });
+  return made;
+}
+
 void check_sum(Scheduler& scheduler, Communicator& communicator) {
   std::array<int, 1> sum{communicator.rank() + 1};
   communicator.all_reduce(std::span<int>(sum));

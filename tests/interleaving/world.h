@@ -50,6 +50,9 @@ void together(const std::vector<std::function<void()>>& bodies);
 /// Calls `body` with each rank's communicator, side by side.
 void on_each(std::vector<Member>& members, const std::function<void(Communicator&)>& body);
 
+/// Returns duplicates of the communicators. Making them is no part of the interleaving.
+std::vector<Member> duplicates(Scheduler& scheduler, std::vector<Member>& members);
+
 /// Checks that a blocking sum over all ranks is right.
 void check_sum(Scheduler& scheduler, Communicator& communicator);
 /// Calls `call`, and returns the kind of the error that it throws; none where it returns.

@@ -454,7 +454,7 @@ TEST(Recorder, RecordsSendsAndReceives) {
   }
 }
 
-// What in_process() gives the first of two ranks to wait for is not there yet.
+// Two receives wait, of which one is served at last and an abort ends the other.
 TEST(Recorder, RecordsASendOrReceiveThatWaits) {
   auto ranks = Communicator::in_process(2);
   int sent = 5, got = 0, more = 0;
@@ -482,7 +482,7 @@ TEST(Recorder, RecordsASendOrReceiveThatWaits) {
   EXPECT_EQ(records[1].outcome, Record::kAbandoned);
 }
 
-// Of a group, what has ended is recorded though the rest waits.
+// The send of a group is recorded once it has ended, although the group's receive still waits.
 TEST(Recorder, RecordsASendOfAGroupThatWaitsForARest) {
   auto ranks = Communicator::in_process(2);
   int sent = 5, got = 0;

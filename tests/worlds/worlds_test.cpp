@@ -18,7 +18,7 @@
 namespace tutti::worlds {
 namespace {
 
-// A number of seeds, from the first on.
+// Says how many seeds are run over a transport, and which is the first.
 struct Share {
   const char* transport;
   std::uint64_t seeds, first = 0;

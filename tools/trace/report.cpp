@@ -23,7 +23,7 @@ constexpr std::int64_t kWorthTelling = 1'000'000;
 // sign of life. The traces of a job that runs are read one after the other.
 constexpr std::int64_t kLateAtMost = 100'000'000;
 
-// The most sends and receives of a rank of which it is said for whom they wait.
+// No more than so many sends and receives of a rank are looked at for whom they wait.
 constexpr int kMostTransfers = 1000;
 
 // The most ranks without a record of which it is said that a rank waits for them.
