@@ -6,6 +6,7 @@
 // keys and the answers that it has, and then every change (ChangeHeader, key, value, reply).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,10 @@
 #include "common/bytes.h"
 
 namespace tutti::rendezvous {
+
+/// The primary goes on without a standby that has not confirmed a change in this time. Replies wait
+/// for the standby meanwhile, so one that is frozen delays all of them by so much, once.
+inline constexpr std::chrono::milliseconds kApplyLimit{500};
 
 /// A change of what a store holds. The views refer to memory of the caller.
 struct Change {

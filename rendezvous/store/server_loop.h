@@ -147,6 +147,8 @@ class ServerLoop {
   void change(const Change& change);
   void serve_standby();
   bool hear_standby();
+  /// Gives the standby a time by which it has to have applied something more.
+  void await_standby();
   void flush_standby();
   void drop_standby();
   void serve_dismissed(int fd);

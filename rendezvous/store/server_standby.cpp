@@ -17,8 +17,8 @@ namespace {
 // A rank that is appointed to stand by and does not come is passed over after this time. A rank
 // hears of its appointment at its next request.
 constexpr std::chrono::seconds kAppointmentLimit{10};
-// The server goes on without a standby that has not applied a change in this time.
-constexpr std::chrono::seconds kApplyLimit{2};
+// A standby that still copies the store has this time to apply a change. No reply waits for it.
+constexpr std::chrono::milliseconds kCopyLimit{2000};
 constexpr std::chrono::milliseconds kPublicPlacePause{500};  // between two attempts to open it
 
 }  // namespace
@@ -149,11 +149,15 @@ void ServerLoop::attach_standby(net::Connection connection, int rank) {
     service_.copy([this](const Change& change) {
       standby_->connection.queue(encode(change, ++last_change_));
     });
-    standby_->applies_by = now() + kApplyLimit;
+    await_standby();
     serve_standby();
   } catch (const std::exception&) {
     break_off_standby();
   }
+}
+
+void ServerLoop::await_standby() {
+  standby_->applies_by = now() + (standby_->in_step ? kApplyLimit : kCopyLimit);
 }
 
 // A standby that lacks a change is never in step, and is dismissed.
@@ -162,7 +166,7 @@ void ServerLoop::change(const Change& change) {
   ++last_change_;
   try {
     standby_->connection.queue(encode(change, last_change_));
-    if (!standby_->applies_by) standby_->applies_by = now() + kApplyLimit;
+    if (!standby_->applies_by) await_standby();
     flush_standby();
   } catch (const std::exception&) {
     break_off_standby();
@@ -207,7 +211,7 @@ bool ServerLoop::hear_standby() {
     if (message->applied <= standby_->applied) continue;
     standby_->applied = message->applied;
     standby_->applies_by.reset();
-    if (standby_->applied < last_change_) standby_->applies_by = now() + kApplyLimit;
+    if (standby_->applied < last_change_) await_standby();
   }
   if (!standby_->address.empty() && standby_->applied == last_change_) standby_->applies_by.reset();
   return true;

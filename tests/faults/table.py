@@ -107,17 +107,18 @@ def cells():
 
 
 SLOW = ("cable cut", "memory (control group)")  # the tests run them over one transport
+AT_EVERY_MOMENT = ("killed", "frozen")
 
 
 def part():
-    """The cells that the tests run: each fault over each of its transports once, at changing moments, and a kill at every moment
-    over some transport."""
+    """The cells that the tests run: each fault over each of its transports once, at changing moments, and those of AT_EVERY_MOMENT
+    at every moment over some transport."""
     chosen = []
     for place, fault in enumerate(faults()):
         own = [cell for cell in cells() if cell.row.fault == fault]
         transports = list(dict.fromkeys(cell.transport for cell in own))[:1 if fault in SLOW else None]
         moments = list(dict.fromkeys(cell.moment for cell in own))
-        for number in range(len(moments) if fault == "killed" else len(transports)):
+        for number in range(len(moments) if fault in AT_EVERY_MOMENT else len(transports)):
             wanted = (transports[number % len(transports)], moments[(place + number) % len(moments)])
             chosen += [cell for cell in own if (cell.transport, cell.moment) == wanted]
     return chosen
