@@ -9,6 +9,7 @@
 #include "../transport/stream_transport.h"
 #include "transport/faulty/faulty.h"
 #include "transport/local/local.h"
+#include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -34,6 +35,10 @@ const std::shared_ptr<PriceList>& default_prices() {
   return prices;
 }
 
+bool is_over_sockets(const Plan& plan) {
+  return plan.transport == "tcp" || plan.transport == "shm" || plan.transport == "verbs";
+}
+
 // Each rank waits for the others while it connects, so each does so in a thread.
 void connect_all(std::vector<std::unique_ptr<Transport>>& transports) {
   std::vector<std::string> addresses;
@@ -53,7 +58,11 @@ TimePoint WorldClock::now() const {
 }
 
 Ground::Ground(const Plan& plan)
-    : plan_(plan), random_(mix(plan.seed + 2)), prices_(default_prices()) {
+    : plan_(plan),
+      random_(mix(plan.seed + 2)),
+      network_(mix(plan.seed + 4)),
+      network_events_(plan.network),
+      prices_(default_prices()) {
   const bool in_memory = plan.transport == "local" || plan.transport == "shm";
   const auto ranks = static_cast<std::uint64_t>(plan.ranks);
   auto clock = std::make_unique<WorldClock>(
@@ -64,40 +73,61 @@ Ground::Ground(const Plan& plan)
                                 std::make_unique<SeededRandom>(mix(plan.seed + 3)), Threads::none);
 }
 
-TransportContext Ground::context(int rank, int size) const {
-  const bool over_sockets = plan_.transport == "tcp" || plan_.transport == "shm";
+TransportContext Ground::context(int rank, int size, const Clock& clock) const {
   TransportContext context;
   context.rank = rank;
   context.size = size;
-  context.clock = over_sockets ? static_cast<const Clock*>(&steady_) : clock_;
+  context.clock = &clock;
   context.random = &identities_;
   context.data_bytes = kRingBytes;
   context.max_message_bytes = context.message_limit = plan_.message_bytes;
-  context.config = over_sockets ? &runtime_->config() : nullptr;
+  context.config = is_over_sockets(plan_) ? &runtime_->config() : nullptr;
   return context;
 }
 
 std::vector<std::unique_ptr<Transport>> Ground::transports(int number) {
   std::vector<std::unique_ptr<Transport>> made;
+  SocketClock& socket_clock = socket_clocks_.emplace_back(*clock_);
+  const Clock& clock = is_over_sockets(plan_) ? static_cast<const Clock&>(socket_clock) : *clock_;
   const auto hub = std::make_shared<local::Hub>(plan_.ranks);
   auto mesh =
       plan_.transport == "stream" ? stream::make_mesh(plan_.ranks) : std::vector<std::vector<Fd>>();
   stream::Faults short_transfers;
   short_transfers.seed = plan_.seed + static_cast<std::uint64_t>(number);
   for (int rank = 0; rank < plan_.ranks; ++rank) {
-    TransportContext here = context(rank, plan_.ranks);
+    TransportContext here = context(rank, plan_.ranks, clock);
     if (plan_.transport == "local") here.hub = hub;
+    std::vector<std::shared_ptr<qp::Device>> ports;
+    if (plan_.transport == "verbs")
+      for (int port = 0; port < plan_.ports; ++port) ports.push_back(network_.make_device());
     made.push_back(plan_.transport == "stream"
                        ? stream::make(here, std::move(mesh[rank]), short_transfers)
-                   : plan_.transport == "tcp" ? tcp::entry().make(here)
-                   : plan_.transport == "shm" ? shm::entry().make(here)
-                                              : local::entry().make(here));
+                   : plan_.transport == "tcp"   ? tcp::entry().make(here)
+                   : plan_.transport == "shm"   ? shm::entry().make(here)
+                   : plan_.transport == "verbs" ? rdma::make_over(here, std::move(ports))
+                                                : local::entry().make(here));
   }
-  if (plan_.transport == "tcp" || plan_.transport == "shm")
+  if (is_over_sockets(plan_)) {
     connect_all(made);
-  else
+    socket_clock.follow_world();
+  } else {
     for (auto& transport : made) transport->connect({}, TimePoint());  // all are there
+  }
   return made;
+}
+
+void Ground::advance_network() {
+  if (network_events_.empty()) return;
+  const TimePoint now = clock_->now();
+  std::erase_if(network_events_, [&](const NetworkEvent& event) {
+    if (now < event.at) return false;
+    if (event.what == NetworkEvent::What::pair_fails)
+      network_.fail_any();
+    else
+      network_.set_port(static_cast<std::size_t>(event.port),
+                        event.what == NetworkEvent::What::port_up);
+    return true;
+  });
 }
 
 CommunicatorParts Ground::parts(std::unique_ptr<Transport> transport, int rank, int size,
@@ -142,8 +172,7 @@ std::vector<CommunicatorParts> Ground::sound(int size, const std::string& name) 
   std::vector<CommunicatorParts> all;
   std::vector<std::unique_ptr<Transport>> made;
   for (int rank = 0; rank < size; ++rank) {
-    TransportContext here = context(rank, size);
-    here.clock = clock_;
+    TransportContext here = context(rank, size, *clock_);
     here.hub = hub;
     here.max_message_bytes = here.message_limit = 1024;
     made.push_back(local::entry().make(here));

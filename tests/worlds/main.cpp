@@ -23,10 +23,10 @@ struct Wishes {
 // The transports between which --transport all changes from seed to seed. Most worlds are over
 // those that are cheap.
 std::string transport_of(const Wishes& wishes, std::uint64_t seed) {
-  constexpr std::array kAll{"local",         "faulty-local", "faulty-local", "faulty-local",
-                            "faulty-shm",    "local",        "faulty-local", "faulty-local",
-                            "faulty-stream", "local",        "faulty-local", "faulty-local",
-                            "stream",        "shm",          "tcp",          "faulty-tcp"};
+  constexpr std::array kAll{
+      "local",        "faulty-local", "faulty-local",  "faulty-local", "faulty-shm", "local",
+      "faulty-local", "faulty-local", "faulty-stream", "local",        "verbs",      "faulty-local",
+      "stream",       "shm",          "tcp",           "faulty-verbs", "faulty-tcp"};
   return wishes.transport == "all" ? kAll[seed % kAll.size()] : wishes.transport;
 }
 
@@ -58,8 +58,8 @@ int run_many(const Wishes& wishes) {
     calls += outcome.calls;
     errors += outcome.errors;
     if (outcome.wrong.empty()) continue;
-    fmt::print("seed {} of {} fails after {} seeds in {:.1f} s\n", seed, transport, done + 1,
-               age());
+    fmt::print("seed {} of {} fails after {} seeds in {:.1f} s: {}\n", seed, transport, done + 1,
+               age(), outcome.wrong);
     std::fflush(stdout);
     return replay(seed, transport, wishes.keeps_size);
   }
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   app.add_option("--count", wishes.count, "how many seeds");
   app.add_option("--seconds", wishes.seconds, "runs seeds for so long instead");
   app.add_option("--transport", wishes.transport,
-                 "local, stream, shm or tcp, or faulty- and one of them; all: in turn");
+                 "local, stream, shm, tcp or verbs, or faulty- and one of them; all: in turn");
   app.add_flag("--keep-size", wishes.keeps_size, "does not look for a smaller world that fails");
   CLI11_PARSE(app, argc, argv);
   if (wishes.count == 1 && wishes.seconds == 0)

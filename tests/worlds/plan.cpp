@@ -99,6 +99,24 @@ void draw_events(Drawing& draw, Plan& plan) {
   }
 }
 
+// A port that is down comes up again. All ports of a rank may be down at once: what it sends then
+// goes over the control connection.
+void draw_network(Drawing& draw, Plan& plan) {
+  plan.ports = 1 + draw.below(3);
+  if (draw.one_in(3)) return;
+  const int count = 1 + draw.below(4);
+  for (int k = 0; k < count; ++k) {
+    const TimePoint at(draw.up_to(draw.one_in(2) ? 2ms : 15ms));
+    const int port = draw.below(plan.ranks * plan.ports);
+    if (draw.one_in(2)) {
+      plan.network.push_back({at});
+      continue;
+    }
+    plan.network.push_back({at, NetworkEvent::What::port_down, port});
+    plan.network.push_back({at + draw.up_to(5ms), NetworkEvent::What::port_up, port});
+  }
+}
+
 bool has(const Plan& plan, faulty::Event::Kind kind) {
   return std::any_of(plan.faults.events.begin(), plan.faults.events.end(),
                      [&](const faulty::Event& event) { return event.kind == kind; });
@@ -115,7 +133,8 @@ void draw_steps(Drawing& draw, Plan& plan) {
   for (int k = 0; k < count && !open.empty(); ++k) {
     const auto at = static_cast<std::size_t>(draw.below(static_cast<int>(open.size())));
     Step step = draw_call(draw, open[at]);
-    // Long messages over a stream are sent and received without a copy.
+    // Long messages over a stream are sent and received without a copy, and over queue pairs they
+    // are read in place.
     if (plan.message_bytes > 4096 && draw.one_in(2))
       step.count = static_cast<std::size_t>(1000 + draw.below(3000));
     if (plan.ranks > 8) step.count %= 30;  // else a call takes all the time of many small worlds
@@ -171,6 +190,13 @@ Plan plan_of(std::uint64_t seed, std::string_view transport) {
   }
   if ((plan.transport == "stream" || plan.transport == "tcp") && draw.one_in(2))
     plan.message_bytes = 16 << 10;
+  if (plan.transport == "verbs") {
+    if (draw.one_in(2)) plan.message_bytes = 40 << 10;
+    draw_network(draw, plan);
+    // A rank without calls looks at its queue pairs twice a second, and finds some of what has
+    // happened, since completions are late. A path that fails is replaced in several such steps.
+    plan.timeout = 10s;
+  }
   draw_steps(draw, plan);
   plan.renews = draw.one_in(4);
   const bool dies = draw.one_in(3);
@@ -232,6 +258,16 @@ std::string describe(const faulty::Event& event) {
                      event.at.time_since_epoch().count() / 1000, lasts);
 }
 
+std::string describe(const NetworkEvent& event) {
+  const auto at = event.at.time_since_epoch().count() / 1000;
+  switch (event.what) {
+    case NetworkEvent::What::pair_fails: return fmt::format("a queue pair fails at {} us", at);
+    case NetworkEvent::What::port_down: return fmt::format("port {} down at {} us", event.port, at);
+    case NetworkEvent::What::port_up: break;
+  }
+  return fmt::format("port {} up at {} us", event.port, at);
+}
+
 std::string describe(const Step& step) {
   switch (step.what) {
     case What::split:
@@ -268,6 +304,8 @@ std::string describe(const Plan& plan) {
       plan.faults.longest_full.count() / 1000, plan.faults.oldest_news.count() / 1000);
   for (const auto& event : plan.faults.events)
     text += fmt::format("  fault: {}\n", describe(event));
+  if (plan.transport == "verbs") text += fmt::format("  {} ports of each rank\n", plan.ports);
+  for (const auto& event : plan.network) text += fmt::format("  network: {}\n", describe(event));
   for (std::size_t k = 0; k < plan.steps.size(); ++k)
     text += fmt::format("  step {}: {}\n", k, describe(plan.steps[k]));
   return text;

@@ -43,9 +43,18 @@ struct Step {
   int colors = 1;  // of a split: 1 is a dup
 };
 
+/// What goes wrong in the network of "verbs", and must not be seen in any result: a queue pair
+/// fails, or a port is down from now on or up again.
+struct NetworkEvent {
+  enum class What { pair_fails, port_down, port_up };
+  TimePoint at;
+  What what = What::pair_fails;
+  int port = 0;  // The ports of rank 0 come first.
+};
+
 struct Plan {
   std::uint64_t seed = 0;
-  std::string transport;   // "local", "stream", "shm" or "tcp"
+  std::string transport;   // "local", "stream", "shm", "tcp" or "verbs"
   bool decorated = false;  // whether the transport is wrapped into transport/faulty
   int ranks = 2;
   int bases = 1;  // the slots from 0 on that have communicators of all ranks
@@ -54,7 +63,9 @@ struct Plan {
   faulty::Faults faults;
   Nanoseconds timeout{};
   std::size_t message_bytes = 1024;  // the largest message
-  int slow_rank = -1;                // pauses before some of its steps
+  int ports = 1;                     // of each rank, over "verbs"
+  std::vector<NetworkEvent> network;
+  int slow_rank = -1;  // pauses before some of its steps
   // At the end, the ranks that are left may make a new communicator: without newcomers they shrink.
   bool renews = false;
   int newcomers = 0;        // by how many they grow
@@ -79,6 +90,7 @@ int key_of(const Step& split, int rank);
 std::string describe(const Plan& plan);
 std::string describe(const Step& step);
 std::string describe(const faulty::Event& event);
+std::string describe(const NetworkEvent& event);
 
 /// Returns smaller plans, those first that leave out most.
 std::vector<Plan> smaller(const Plan& plan);

@@ -19,7 +19,8 @@ namespace tutti::worlds {
 struct Attempt {
   std::size_t step = 0;
   int slot = 0;
-  std::deque<Memory> memories;  // Calls hold addresses in them.
+  std::deque<Memory> memories;                    // Calls hold addresses in them.
+  std::vector<std::shared_ptr<void>> registered;  // These keep memories registered.
   std::optional<Persistent> persistent;
   std::optional<Group> group;
   Work work;

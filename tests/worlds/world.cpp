@@ -46,6 +46,7 @@ class World {
 
   // These end calls.
   Attempt& attempt(Player& player, std::size_t number);
+  void register_some(Player& player, Attempt& attempt);
   void launch(Player& player, Attempt& attempt, Form form, const std::function<void()>& body);
   void ended(Player& player, Attempt& attempt, const Error* error);
   void settle(Player& player);
@@ -187,9 +188,19 @@ Attempt& World::attempt(Player& player, std::size_t number) {
   return made;
 }
 
+// Registered memory is read in place over queue pairs.
+void World::register_some(Player& player, Attempt& attempt) {
+  if (plan_.transport != "verbs" || chance(player, plan_.steps[attempt.step], 6, 3)) return;
+  CommunicatorImpl& comm = CommunicatorImpl::of(*player.seats[attempt.slot].comm);
+  for (Memory& memory : attempt.memories)
+    if (auto held = comm.register_memory(memory.bytes.data(), memory.bytes.size()))
+      attempt.registered.push_back(std::move(held));
+}
+
 // Makes a call by `body`, and ends the attempt at once where that throws or was a blocking call.
 void World::launch(Player& player, Attempt& attempt, Form form, const std::function<void()>& body) {
   player.note(attempt.begun, attempt.step, form == Form::blocking ? "blocks" : "begins");
+  register_some(player, attempt);
   player.busy.push_back(attempt.slot);
   std::optional<Error> error;
   try {
@@ -475,6 +486,7 @@ void World::settle(Player& player) {
     attempt->settled = true;
     attempt->persistent.reset();
     attempt->group.reset();
+    attempt->registered.clear();
     for (Memory& memory : attempt->memories) {
       std::fill(memory.bytes.begin(), memory.bytes.end(), kTakenBack);
       if (kFrees) memory.bytes = {};
@@ -501,6 +513,7 @@ Outcome World::run() {
   bool over = false;
   for (int turn = 0; turn < kMostTurns && outcome_.wrong.empty(); ++turn) {
     if (turn > kLongTurns) ground_.clock().advance(plan_.timeout / 250'000);
+    ground_.advance_network();
     const std::uint64_t drawn = ground_.draw(players * 4);
     if (drawn < players)
       act(players_[drawn]);
@@ -529,6 +542,7 @@ void World::finish() {
     ground_.clock().advance(std::chrono::seconds(1));
     ground_.runtime().step();
   }
+  ground_.hurry();
   if (outcome_.wrong.empty())
     for (Player& player : players_)
       if (!player.dead) destroy(player);

@@ -50,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, Worlds,
                          testing::Values(Share{"local", 1000}, Share{"faulty_local", 1500},
                                          Share{"stream", 25}, Share{"faulty_stream", 12},
                                          Share{"shm", 100}, Share{"faulty_shm", 100},
-                                         Share{"tcp", 30}, Share{"faulty_tcp", 40}),
+                                         Share{"tcp", 30}, Share{"faulty_tcp", 40},
+                                         Share{"verbs", 60}, Share{"faulty_verbs", 40}),
                          [](const auto& param) { return std::string(param.param.transport); });
 
 // With these there are ten thousand worlds, in about 40 s. Sanitizers leave them out.
