@@ -48,12 +48,13 @@ class SocketClock final : public Clock {
     *ahead_ += reading_;
     return world_.last() + *ahead_;
   }
-  void hurry() { reading_ = std::chrono::milliseconds(2); }
+  void hurry(bool does) { reading_ = does ? Nanoseconds(2'000'000) : kReading; }
   void follow_world() { ahead_ = SteadyClock().now() - world_.last(); }
 
  private:
   const WorldClock& world_;
-  Nanoseconds reading_{20'000};
+  static constexpr Nanoseconds kReading{200};
+  Nanoseconds reading_ = kReading;
   mutable std::optional<Nanoseconds> ahead_;  // of the world's clock
 };
 
@@ -69,9 +70,9 @@ class Ground {
   /// Returns those of a communicator of `size` ranks over the local transport without faults.
   std::vector<CommunicatorParts> sound(int size, const std::string& name);
 
-  /// All communicators are going to end.
-  void hurry() {
-    for (SocketClock& clock : socket_clocks_) clock.hurry();
+  /// Makes the time of transports pass quickly while communicators end, or no longer.
+  void hurry(bool does) {
+    for (SocketClock& clock : socket_clocks_) clock.hurry(does);
   }
   /// Lets happen what the plan says of the network by now.
   void advance_network();
