@@ -48,13 +48,12 @@ class SocketClock final : public Clock {
     *ahead_ += reading_;
     return world_.last() + *ahead_;
   }
-  void hurry(bool does) { reading_ = does ? Nanoseconds(2'000'000) : kReading; }
+  void hurry() { reading_ = std::chrono::milliseconds(2); }
   void follow_world() { ahead_ = SteadyClock().now() - world_.last(); }
 
  private:
   const WorldClock& world_;
-  static constexpr Nanoseconds kReading{200};
-  Nanoseconds reading_ = kReading;
+  Nanoseconds reading_{200};
   mutable std::optional<Nanoseconds> ahead_;  // of the world's clock
 };
 
@@ -70,9 +69,9 @@ class Ground {
   /// Returns those of a communicator of `size` ranks over the local transport without faults.
   std::vector<CommunicatorParts> sound(int size, const std::string& name);
 
-  /// Makes the time of transports pass quickly while communicators end, or no longer.
-  void hurry(bool does) {
-    for (SocketClock& clock : socket_clocks_) clock.hurry(does);
+  /// All communicators are going to end: lets the time of transports pass quickly.
+  void hurry() {
+    for (SocketClock& clock : socket_clocks_) clock.hurry();
   }
   /// Lets happen what the plan says of the network by now.
   void advance_network();

@@ -127,6 +127,8 @@ void draw_steps(Drawing& draw, Plan& plan) {
   const bool splits =
       plan.transport != "stream" && !has(plan, faulty::Event::Kind::flip) && !draw.one_in(4);
   const int count = 3 + draw.below(plan.ranks > 12 ? 6 : 14);
+  // The end of the connections of "verbs" is that of the world, since it waits for the other ranks.
+  const int first_to_end = plan.transport == "verbs" ? plan.bases : 1;
   std::vector<int> open;
   for (int slot = 0; slot < plan.bases; ++slot) open.push_back(slot);
   plan.slots = plan.bases;
@@ -144,7 +146,7 @@ void draw_steps(Drawing& draw, Plan& plan) {
       step.child = plan.slots++;
       step.colors = draw.one_in(3) ? 1 : 2 + draw.below(2);
       open.push_back(step.child);
-    } else if (kind < 22 && step.slot > 0) {
+    } else if (kind < 22 && step.slot >= first_to_end) {
       step.what = What::end;
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
     } else if (kind == 22) {

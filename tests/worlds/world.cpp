@@ -367,9 +367,7 @@ bool World::end(Player& player, Seat& seat, std::size_t number) {
   player.note(now(), number, "destroys");
   player.busy.push_back(slot);
   seat.state = Seat::State::absent;
-  ground_.hurry(true);
   seat.comm.reset();
-  ground_.hurry(false);
   player.busy.pop_back();
   return true;
 }
@@ -546,7 +544,7 @@ void World::finish() {
     ground_.clock().advance(std::chrono::seconds(1));
     ground_.runtime().step();
   }
-  ground_.hurry(true);
+  ground_.hurry();
   if (outcome_.wrong.empty())
     for (Player& player : players_)
       if (!player.dead) destroy(player);
