@@ -13,6 +13,7 @@
 
 #include "connect_ranks.h"
 #include "fake_verbs.h"
+#include "transport/queue_pair/frame.h"
 #include "transport/rdma/rdma.h"
 
 namespace tutti {
@@ -40,7 +41,9 @@ std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
 /// Ranks over a fake network, each with several ports.
 class RdmaPaths : public testing::Test {
  protected:
-  void connect(int size, std::vector<int> ports, int paths = 0, std::uint64_t seed = 1) {
+  /// `at_once` says to how many peers each rank in turn makes queue pairs at the start.
+  void connect(int size, std::vector<int> ports, int paths = 0, std::uint64_t seed = 1,
+               std::vector<int> at_once = {rdma::kPeersAtOnce}) {
     network_ = std::make_unique<qp::fake::Network>(seed);
     config_.rdma_paths = paths;
     said_.resize(static_cast<std::size_t>(size));
@@ -61,7 +64,8 @@ class RdmaPaths : public testing::Test {
       std::vector<std::shared_ptr<qp::Device>> devices;
       for (int port = 0; port < ports[static_cast<std::size_t>(rank) % ports.size()]; ++port)
         devices.push_back(network_->make_device());
-      ranks_.push_back(rdma::make_over(context, std::move(devices)));
+      ranks_.push_back(rdma::make_over(context, std::move(devices),
+                                       at_once[static_cast<std::size_t>(rank) % at_once.size()]));
     }
     clock_.stands = true;  // A thread that gets no core is not taken for a path that does not work.
     connect_ranks(ranks_, clock_.now() + std::chrono::hours(1));
@@ -458,6 +462,62 @@ TEST_F(RdmaPaths, OfThreadsThatSendReceiveAndTakeMemoryBackMayFailAtAnyMoment) {
     second.join();
     EXPECT_EQ(network_->overruns(), 0u);
     ranks_.clear();
+  }
+}
+
+// Ranks 0 and 2 are two apart, and only the nearest are connected at the start.
+TEST_F(RdmaPaths, AreMadeWhenThereIsAMessageBetweenRanksThatAreFarApart) {
+  for (const int sender : {0, 2}) {
+    connect(5, {1}, 0, 1, {2});
+    const std::uint64_t before = network_->last_pair();
+    const std::uint64_t memory = network_->registered_now();
+    EXPECT_EQ(memory, 10 * qp::slot_bytes_of(1)) << "two peers of each of five ranks";
+    turn();
+    EXPECT_EQ(network_->last_pair(), before) << "nobody has sent anything";
+    const auto data = pattern(kMax, 3);
+    ASSERT_TRUE(send(sender, 2 - sender, data));
+    EXPECT_EQ(received(2 - sender, sender), data);
+    ASSERT_TRUE(eventually([&] {
+      return has_said(0, "rank 2 is reached over fake0 now") &&
+             has_said(2, "rank 0 is reached over fake2 now");
+    }));
+    EXPECT_EQ(network_->last_pair(), before + 2);
+    const std::uint64_t sent = network_->sent_bytes();
+    ASSERT_TRUE(send(2 - sender, sender, data));
+    EXPECT_EQ(received(sender, 2 - sender), data);
+    EXPECT_GE(network_->sent_bytes() - sent, data.size()) << "it does not go over the devices";
+    ranks_.clear();
+    said_.clear();
+  }
+}
+
+TEST_F(RdmaPaths, AreMadeWhenNeededWhereOneOfTheTwoRanksAsksForThat) {
+  connect(2, {2}, 0, 1, {2, 0});
+  EXPECT_EQ(network_->registered_now(), 0u);
+  const auto data = pattern(1000, 3);
+  ASSERT_TRUE(send(0, 1, data));
+  EXPECT_EQ(received(1, 0), data);
+  ASSERT_TRUE(eventually([&] {
+    return has_said(0, "over fake0, fake1 now") && has_said(1, "over fake2, fake3 now");
+  }));
+}
+
+TEST_F(RdmaPaths, ThatCannotBeMadeWhenNeededLeaveMessagesToTheControlConnection) {
+  connect(2, {1}, 0, 1, {0});
+  network_->refuse();
+  exchange(50, 4, [](auto&) {});
+  EXPECT_EQ(network_->sent_bytes(), 0u);
+}
+
+TEST_F(RdmaPaths, LoseNothingWhereTheyAreMadeWhenNeededAndFail) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    connect(2, {2, 1}, 0, seed, {0});
+    exchange(60, seed, [&](SeededRandom& random) {
+      if (random.next() % 400 == 0) network_->fail_any();
+    });
+    ranks_.clear();
+    said_.clear();
+    if (HasFailure()) return;
   }
 }
 

@@ -33,8 +33,9 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   return all;
 }
 
-// Queue pairs of fake devices, whose completions are late. Each rank has `kPorts` of them.
-template <int kPorts>
+// Queue pairs of fake devices, whose completions are late. Each rank has `kPorts` of them, and
+// connects them to `kAtOnce` peers at the start.
+template <int kPorts, int kAtOnce = rdma::kPeersAtOnce>
 Transports all_rdma(std::span<const TransportContext> contexts, std::uint64_t seed) {
   static const Config config;
   qp::fake::Network network(seed);
@@ -43,7 +44,7 @@ Transports all_rdma(std::span<const TransportContext> contexts, std::uint64_t se
     context.config = &config;
     std::vector<std::shared_ptr<qp::Device>> ports;
     while (ports.size() < kPorts) ports.push_back(network.make_device());
-    all.push_back(rdma::make_over(context, std::move(ports)));
+    all.push_back(rdma::make_over(context, std::move(ports), kAtOnce));
   }
   return all;
 }
@@ -122,6 +123,7 @@ std::vector<TransportKind> transport_kinds() {
                                    {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
                                    {"rdma", false, all_rdma<1>},
                                    {"rdma_paths", false, all_rdma<3>},
+                                   {"rdma_on_demand", false, all_rdma<2, 0>},
                                    {"mail", false, all<mail::entry<mail::kAnywhere>>},
                                    {"stream", false, all_stream},
                                    {"faulty", false, all_faulty}};

@@ -102,10 +102,11 @@ std::vector<std::unique_ptr<Transport>> Ground::transports(int number) {
       for (int port = 0; port < plan_.ports; ++port) ports.push_back(network_.make_device());
     made.push_back(plan_.transport == "stream"
                        ? stream::make(here, std::move(mesh[rank]), short_transfers)
-                   : plan_.transport == "tcp"   ? tcp::entry().make(here)
-                   : plan_.transport == "shm"   ? shm::entry().make(here)
-                   : plan_.transport == "verbs" ? rdma::make_over(here, std::move(ports))
-                                                : local::entry().make(here));
+                   : plan_.transport == "tcp" ? tcp::entry().make(here)
+                   : plan_.transport == "shm" ? shm::entry().make(here)
+                   : plan_.transport == "verbs"
+                       ? rdma::make_over(here, std::move(ports), plan_.at_once ? plan_.ranks : 0)
+                       : local::entry().make(here));
   }
   if (is_over_sockets(plan_)) {
     connect_all(made);

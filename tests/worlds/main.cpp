@@ -61,7 +61,8 @@ int run_many(const Wishes& wishes) {
     fmt::print("seed {} of {} fails after {} seeds in {:.1f} s: {}\n", seed, transport, done + 1,
                age(), outcome.wrong);
     std::fflush(stdout);
-    return replay(seed, transport, wishes.keeps_size);
+    replay(seed, transport, wishes.keeps_size);
+    return 1;
   }
   fmt::print(
       "{} seeds from {}, {}: {} calls, {} errors that were allowed, {:.1f} s, {:.0f} seeds/s\n",

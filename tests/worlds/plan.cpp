@@ -103,6 +103,7 @@ void draw_events(Drawing& draw, Plan& plan) {
 // goes over the control connection.
 void draw_network(Drawing& draw, Plan& plan) {
   plan.ports = 1 + draw.below(3);
+  plan.at_once = !draw.one_in(3);
   if (draw.one_in(3)) return;
   const int count = 1 + draw.below(4);
   for (int k = 0; k < count; ++k) {
@@ -306,7 +307,9 @@ std::string describe(const Plan& plan) {
       plan.faults.longest_full.count() / 1000, plan.faults.oldest_news.count() / 1000);
   for (const auto& event : plan.faults.events)
     text += fmt::format("  fault: {}\n", describe(event));
-  if (plan.transport == "verbs") text += fmt::format("  {} ports of each rank\n", plan.ports);
+  if (plan.transport == "verbs")
+    text +=
+        fmt::format("  {} ports of each rank, connected at once {}\n", plan.ports, plan.at_once);
   for (const auto& event : plan.network) text += fmt::format("  network: {}\n", describe(event));
   for (std::size_t k = 0; k < plan.steps.size(); ++k)
     text += fmt::format("  step {}: {}\n", k, describe(plan.steps[k]));

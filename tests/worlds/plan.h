@@ -64,6 +64,7 @@ struct Plan {
   Nanoseconds timeout{};
   std::size_t message_bytes = 1024;  // the largest message
   int ports = 1;                     // of each rank, over "verbs"
+  bool at_once = true;               // whether all queue pairs are made at the start
   std::vector<NetworkEvent> network;
   int slow_rank = -1;  // pauses before some of its steps
   // At the end, the ranks that are left may make a new communicator: without newcomers they shrink.

@@ -23,11 +23,12 @@ constexpr std::chrono::milliseconds kLastWords{20};
 
 }  // namespace
 
-Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
+Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock, bool at_once)
     : endpoint_(endpoint),
       registrations_(endpoint.registrations()),
       clock_(clock),
       name_(device.name()) {
+  if (!at_once) return;
   Path& first = make_path(Path::kFirst, 0);
   first.state = Path::State::live;
   changes_paths_ = !first.by_process();
@@ -46,6 +47,15 @@ void Connection::open(std::uint32_t paths) {
   const std::lock_guard lock(mutex_);
   wanted_paths_ = paths;
   first_path().open(slots_of_path(paths));
+}
+
+void Connection::postpone(std::uint32_t paths) noexcept {
+  const std::lock_guard lock(mutex_);
+  assert(changes_paths_ && !control_);
+  paths_.clear();
+  wanted_paths_ = paths;
+  needs_paths_ = false;
+  next_ports_ = 0;
 }
 
 bool Connection::is_sound() const {
@@ -199,7 +209,7 @@ void Connection::release(Receiver& channel) {
 
 // Takes all completions that there are, for a thread that waits.
 void Connection::reread() {
-  if (by_control_live_) take_notes();
+  if (polls_control()) take_notes();
   take_completions();
   if (has_queue()) send_queue();
 }
@@ -207,7 +217,7 @@ void Connection::reread() {
 void Connection::pump() {
   const std::lock_guard lock(mutex_);
   for (;;) {
-    if (by_control_live_) take_notes();
+    if (polls_control()) take_notes();
     const std::size_t taken = take_completions();
     if (has_queue()) send_queue();
     if (broken_) return;

@@ -22,6 +22,7 @@
 #include "transport/queue_pair/device.h"
 #include "transport/queue_pair/frame.h"
 #include "transport/queue_pair/path.h"
+#include "transport/queue_pair/pending_frames.h"
 #include "transport/queue_pair/registrations.h"
 #include "transport/queue_pair/sequence.h"
 
@@ -41,7 +42,8 @@ class Endpoint;
 /// are sent again over another one, and those that have arrived twice are dropped.
 class Connection {
  public:
-  Connection(Endpoint& endpoint, Device& device, const Clock& clock);
+  /// `at_once` says that the first path is made now, and not once it is needed.
+  Connection(Endpoint& endpoint, Device& device, const Clock& clock, bool at_once = true);
   /// Destroys the queue pairs first, so that no device works with its memory any more.
   ~Connection();
   Connection(const Connection&) = delete;
@@ -54,6 +56,10 @@ class Connection {
   /// Asks to receive in all slots of the first of so many paths. Called once, before the peer sends
   /// anything. Throws `unavailable`.
   void open(std::uint32_t paths = 1);
+  bool has_path() const noexcept { return !paths_.empty(); }
+  /// Does without the first path: frames go over the control connection until one of the two ranks
+  /// has a message for the other, and so many paths are made. Called in place of open().
+  void postpone(std::uint32_t paths) noexcept;
   /// Takes the control connection to the peer, over which further paths are made, and others in the
   /// place of those that fail: as many as open() was told. `leads` says that this end, and not the
   /// peer, proposes them. Called once the first path works.
@@ -135,7 +141,7 @@ class Connection {
     const std::lock_guard lock(mutex_);
     return group.memory_bytes();
   }
-  /// Returns the bytes of all slots.
+  /// Returns the bytes of all slots with which devices work.
   std::size_t slot_bytes() const;
   /// Returns the ports of the paths that are used, as "mlx5_0/1, mlx5_1/1".
   std::string paths_used() const {
@@ -158,43 +164,6 @@ class Connection {
   static constexpr const char* kNonsense =
       "it sent what makes no sense: does it run another version, is it damaged?";
 
-  /// A frame that waits to be sent, with its payload.
-  struct Unsent {
-    Frame frame;
-    const std::byte* data = nullptr;
-    std::size_t bytes = 0;
-    std::size_t sent = 0;              // bytes of the payload that have been sent in earlier parts
-    Sender* channel = nullptr;         // where it is a message; told when all of it is in slots
-    std::byte* staged = nullptr;       // where it has a block of the channel
-    bool in_program = false;           // whether it lies in the program's memory
-    bool begun = false;                // whether its first part has been sent
-    std::unique_ptr<std::byte[]> own;  // memory of `data` where this entry owns it
-    Registrations::Use use;            // of memory that was offered, so that its end is told
-
-    void keep();  // Copies `data` to memory of the entry's own.
-  };
-  /// The message whose parts are arriving.
-  struct Incoming {
-    std::byte* begin = nullptr;  // null if it is discarded
-    std::size_t bytes = 0, there = 0;
-    Receiver* channel = nullptr;
-    Receiver::Arrival* arrival = nullptr;  // of that channel
-
-    bool none() const noexcept { return there == bytes; }
-  };
-
-  /// A frame that was sent over a path that has failed, and may not have arrived.
-  struct InDoubt {
-    Frame frame;
-    std::vector<std::byte> payload;
-  };
-  /// A frame that waits for those before it.
-  struct Held {
-    Path* path = nullptr;  // where it lies in a slot of that path
-    std::uint32_t slot = 0;
-    std::size_t bytes = 0;             // 0 where there is none
-    std::unique_ptr<std::byte[]> own;  // where it has left its slot
-  };
   using Lock = std::unique_lock<sync::Mutex>;
 
   // All functions below are called with mutex_ held.
@@ -284,10 +253,15 @@ class Connection {
   bool tend(Path& path, TimePoint now);
   void choose_paths();
   void propose_path(TimePoint now);
+  void need_paths();
   Path& make_path(std::uint32_t number, std::uint32_t port);
   void say(Note::Step step, const Path& path, std::string_view text);
   void log_failure(const Path& path) const;
+  void log_vain_try(const std::string& port, std::string_view why) const;
   Path& add_control_path();
+  // Returns whether frames may come over the control connection at any moment. Elsewhere the
+  // endpoint tells when something has come, which spares a system call for each peer.
+  bool polls_control() const noexcept { return by_control_live_ && needs_paths_; }
   void take_notes();
   void watch_control();
   void take_note(const Control::Said& said);
@@ -317,7 +291,7 @@ class Connection {
   Sequence sequence_;                  // of what is sent
   std::deque<InDoubt> doubts_;         // they are sent before all else
   std::uint16_t expected_ = 0;         // the number of the frame that is handled next
-  std::array<Held, kMostAhead> held_;  // by number
+  std::array<EarlyFrame, kMostAhead> held_;  // by number
   std::uint32_t held_count_ = 0;
   // Frames before this one may be sent again: others do not wait for them in slots, which the peer
   // may need for them.
@@ -333,6 +307,7 @@ class Connection {
   int rank_ = -1;                      // of the peer
   bool leads_ = false;                 // whether this end proposes paths
   bool watches_out_ = false;           // whether the endpoint watches for room in the socket
+  bool needs_paths_ = true;            // whether either rank has had a message for the other
   std::uint32_t wanted_paths_ = 1, peer_ports_ = 1;
   std::uint32_t last_path_ = Path::kFirst;  // the number of the last path that was made
   std::uint32_t next_ports_ = 1;            // the pair of ports that is tried next

@@ -115,7 +115,7 @@ void Connection::take(const std::byte* data, std::size_t bytes) {
 void Connection::hold(Path& path, std::uint32_t slot, std::size_t bytes, std::uint16_t sequence) {
   const int distance = ahead(sequence, expected_);
   if (distance >= static_cast<int>(kMostAhead)) return end(kNonsense);
-  Held& held = held_[sequence % kMostAhead];
+  EarlyFrame& held = held_[sequence % kMostAhead];
   if (distance < 0 || held.bytes > 0) {
     make_ready(path, slot);
     return give_room_back(path);
@@ -131,7 +131,7 @@ void Connection::hold(Path& path, std::uint32_t slot, std::size_t bytes, std::ui
 
 void Connection::handle_held() {
   while (held_[expected_ % kMostAhead].bytes > 0 && !broken_) {
-    const Held held = std::exchange(held_[expected_ % kMostAhead], Held());
+    const EarlyFrame held = std::exchange(held_[expected_ % kMostAhead], EarlyFrame());
     --held_count_;
     take(held.own != nullptr ? held.own.get() : held.path->slot(held.slot), held.bytes);
     if (held.own != nullptr || broken_) continue;
@@ -143,7 +143,7 @@ void Connection::handle_held() {
 // Makes the slots ready in which frames wait for others: those may find no other room. Gives none
 // back yet, since a caller may be sending.
 void Connection::move_held() {
-  for (Held& held : held_) {
+  for (EarlyFrame& held : held_) {
     if (held.bytes == 0 || held.own != nullptr) continue;
     held.own.reset(new (std::nothrow) std::byte[held.bytes]);
     if (held.own == nullptr) return end(kNoMemory);

@@ -19,7 +19,7 @@ constexpr const char* kTakesNone = "its queue pair takes no request to send";
 
 }  // namespace
 
-void Connection::Unsent::keep() {
+void Unsent::keep() {
   if (own != nullptr || data == nullptr) return;
   own = std::make_unique_for_overwrite<std::byte[]>(bytes);
   if (bytes > 0) std::memcpy(own.get(), data, bytes);
@@ -60,6 +60,7 @@ bool Connection::has_copied(const Sender& channel) const noexcept {
 void Connection::post(Sender& channel, const Header& header) {
   const std::lock_guard lock(mutex_);
   assert(channel.in_hand && header.length == channel.in_hand->bytes && !channel.is_full());
+  need_paths();
   const bool in_program = channel.in_place;
   if (in_program) ++channel.in_program;
   const Memory message = *std::exchange(channel.in_hand, std::nullopt);
@@ -77,7 +78,7 @@ void Connection::post(Sender& channel, const Header& header) {
 }
 
 // Returns a frame with a message or an offer of a channel.
-Connection::Unsent Connection::unsent_of(Sender& channel, FrameKind kind, const Header& header) {
+Unsent Connection::unsent_of(Sender& channel, FrameKind kind, const Header& header) {
   Unsent unsent;
   unsent.frame.kind = kind;
   unsent.frame.group = channel.group.id;

@@ -38,12 +38,14 @@ void Connection::add_control(Control control, int rank, bool leads, std::uint32_
   rank_ = rank;
   leads_ = leads;
   peer_ports_ = peer_ports;
+  if (!needs_paths_) choose_paths();
 }
 
 std::size_t Connection::slot_bytes() const {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
-  for (const auto& path : paths_) bytes += path->slot_bytes();
+  for (const auto& path : paths_)
+    if (path->number != Path::kControl) bytes += path->slot_bytes();
   return bytes;
 }
 
@@ -103,8 +105,14 @@ void Connection::log_failure(const Path& path) const {
         fmt::format("the path to rank {} over {} has failed: {}; it is reached over {} now", rank_,
                     path.where, path.why_failed, names_of_paths()));
   else
-    endpoint_.log(LogLevel::info, fmt::format("no path to rank {} over {} is made: {}", rank_,
-                                              path.where, path.why_failed));
+    log_vain_try(path.where, path.why_failed);
+}
+
+// Where there is no other path, the two ranks are slower than they could be.
+void Connection::log_vain_try(const std::string& port, std::string_view why) const {
+  endpoint_.log(by_control_live_ && vain_tries_ <= 1 ? LogLevel::warn : LogLevel::info,
+                fmt::format("no path to rank {} over {} is made: {}{}", rank_, port, why,
+                            by_control_live_ ? "; it is reached over TCP" : ""));
 }
 
 // The frame in a slot may not have arrived, so it is sent again.
@@ -166,7 +174,7 @@ void Connection::tend_paths(TimePoint now) {
   if (control_->unwritten() > 0) control_->flush();
   watch_control();
   set_unsent();
-  if (leads_ && now >= propose_at_) propose_path(now);
+  if (leads_ && needs_paths_ && now >= propose_at_) propose_path(now);
 }
 
 // Returns false where the path has failed, and its device has ended all requests.
@@ -200,6 +208,21 @@ bool Connection::tend(Path& path, TimePoint now) {
   return true;
 }
 
+// Has the first paths made, which the lower rank proposes.
+void Connection::need_paths() {
+  if (needs_paths_ || broken_) return;
+  needs_paths_ = true;
+  if (leads_) return;
+  Note note;
+  note.step = Note::Step::wanted;
+  try {
+    control_->say(note, {});
+  } catch (const std::bad_alloc&) {
+    return end(kNoMemory);
+  }
+  watch_control();
+}
+
 // Proposes a path where there are fewer than wanted, over the next pair of ports of the two ranks
 // that no path uses.
 void Connection::propose_path(TimePoint now) {
@@ -223,8 +246,8 @@ void Connection::propose_path(TimePoint now) {
     say(Note::Step::address, path, path.pair().address());
   } catch (const std::exception& error) {
     propose_at_ = now + kProposeAtLast;
-    endpoint_.log(LogLevel::info, fmt::format("no path to rank {} over {} is made: {}", rank_,
-                                              endpoint_.device(port).port(), error.what()));
+    ++vain_tries_;
+    log_vain_try(endpoint_.device(port).port(), error.what());
   }
 }
 
@@ -277,6 +300,11 @@ void Connection::take_note(const Control::Said& said) {
   if (!changes_paths_) return end(kNonsense);
   if (note.step == Note::Step::lost) return take_loss(said);
   if (note.step == Note::Step::address) return take_address(said);
+  if (note.step == Note::Step::wanted) {
+    if (!leads_) return end(kNonsense);
+    needs_paths_ = true;
+    return;
+  }
   if (note.step == Note::Step::frame) {
     if (by_control_ == nullptr) add_control_path();
     if (!by_control_->take(said.text)) end(kNonsense);
@@ -320,6 +348,7 @@ void Connection::take_address(const Control::Said& said) {
   if (note.path <= last_path_ || note.port >= endpoint_.ports() || paths_.size() > 2 * kMostPaths)
     return end(kNonsense);
   last_path_ = note.path;
+  needs_paths_ = true;
   try {
     connect(make_path(note.path, note.port), said.text);
   } catch (const Error& error) {

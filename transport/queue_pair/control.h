@@ -29,14 +29,16 @@ struct Note {
     connected,  ///< This end's queue pair is connected, and has asked to receive.
     heard,      ///< The peer's probe has arrived.
     lost,       ///< This end uses the path no more.
-    frame,      ///< A frame, where no path is left.
+    frame,      ///< A frame, where there is no path.
+    wanted,     ///< The sender has a message, and the receiver, which leads, is to propose paths.
   };
   std::uint32_t magic = kMagic;
   Step step = Step::address;
   std::uint16_t failed = 0;  ///< Not 0 where the step has failed; `text` says why.
   std::uint32_t slot_bytes = kSlotBytes, slots = kReceiveSlots;
   std::uint32_t text_bytes = 0;
-  std::uint32_t path = 1;  ///< The number of the path.
+  /// The number of the path: in the first note 0 where none is to be made before it is needed.
+  std::uint32_t path = 1;
   /// In the first note, the number of ports that the rank may use; in a later address, the number
   /// of the port that the receiver shall use.
   std::uint16_t port = 1;

@@ -100,7 +100,10 @@ void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   assert(peer.connection == nullptr && connection != nullptr);
   watch_fd(epoll_, connection->control_fd(), connection.get(), EPOLLIN | EPOLLRDHUP, EPOLL_CTL_ADD);
-  log(LogLevel::info, fmt::format("rank {} is reached over {}", rank, connection->paths_used()));
+  const std::size_t slots = connection->slot_bytes();
+  log(slots > 0 ? LogLevel::info : LogLevel::debug,
+      fmt::format("rank {} is reached over {}{}", rank, connection->paths_used(),
+                  slots > 0 ? "" : " until there is a message between the two"));
   peer.connection = std::move(connection);
 }
 

@@ -37,9 +37,10 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// Returns a connection that is not connected yet. Throws `unavailable`.
-  std::unique_ptr<Connection> make_connection() {
-    return std::make_unique<Connection>(*this, *devices_.front(), clock_);
+  /// Returns a connection that is not connected yet, with its first path where that is made
+  /// `at_once`. Throws `unavailable`.
+  std::unique_ptr<Connection> make_connection(bool at_once = true) {
+    return std::make_unique<Connection>(*this, *devices_.front(), clock_, at_once);
   }
   std::uint32_t ports() const noexcept { return static_cast<std::uint32_t>(devices_.size()); }
   Device& device(std::uint32_t port) const noexcept { return *devices_[port]; }

@@ -34,10 +34,9 @@ Introduction::Introduction(std::unique_ptr<Connection> connection, std::string w
       why_not_(std::move(why_none)),
       control_(std::move(control)) {
   assert((connection_ != nullptr) == why_not_.empty());
-  if (connection_ != nullptr)
-    say(Note::Step::address, connection_->queue_pair().address(), false);
-  else
-    say(Note::Step::address, why_not_, true);
+  const bool has_path = connection_ != nullptr && connection_->has_path();
+  say(Note::Step::address, has_path ? connection_->queue_pair().address() : why_not_,
+      connection_ == nullptr);
 }
 
 void Introduction::say(Note::Step step, const std::string& text, bool failed) {
@@ -46,6 +45,7 @@ void Introduction::say(Note::Step step, const std::string& text, bool failed) {
   note.failed = failed ? 1 : 0;
   note.path = Path::kFirst;
   if (connection_ != nullptr) {
+    if (!connection_->has_path()) note.path = Path::kControl;
     note.port = static_cast<std::uint16_t>(connection_->endpoint().ports());
     note.paths = static_cast<std::uint16_t>(connection_->endpoint().paths());
   }
@@ -58,7 +58,7 @@ std::optional<Control::Said> Introduction::read() {
     throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
   if (control_.end() == Control::End::nonsense ||
       (said && (said->note.step != next_ || said->note.slot_bytes != kSlotBytes ||
-                said->note.slots != kReceiveSlots || said->note.path != Path::kFirst ||
+                said->note.slots != kReceiveSlots || said->note.path > Path::kFirst ||
                 said->note.port == 0 || said->note.paths > kMostPaths)))
     throw Error(ErrorKind::mismatch,
                 "it does not connect its devices as this rank does: do all ranks run the same "
@@ -95,8 +95,13 @@ void Introduction::take(const Control::Said& said, TimePoint now) {
   }
   switch (note.step) {
     case Note::Step::address:
+      peer_ports_ = note.port;
+      if (!connection_->has_path() || note.path == Path::kControl) {
+        connection_->postpone(agreed_paths(connection_->endpoint(), note));
+        done_ = true;
+        return;
+      }
       try {
-        peer_ports_ = note.port;
         connection_->open(agreed_paths(connection_->endpoint(), note));
         connection_->queue_pair().connect(text);
       } catch (const Error& error) {
@@ -111,7 +116,8 @@ void Introduction::take(const Control::Said& said, TimePoint now) {
       return;
     case Note::Step::heard:
     case Note::Step::lost:
-    case Note::Step::frame: done_ = true;  // read() lets only the next step pass.
+    case Note::Step::frame:
+    case Note::Step::wanted: done_ = true;  // read() lets only the next step pass.
   }
 }
 

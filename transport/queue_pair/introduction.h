@@ -21,7 +21,8 @@ namespace tutti::qp {
 /// unless the control connection ends.
 class Introduction {
  public:
-  /// Begins with a connection, or with the reason why this rank can make none.
+  /// Begins with a connection, or with the reason why this rank can make none. A connection without
+  /// a path asks the peer to make none before it is needed.
   Introduction(std::unique_ptr<Connection> connection, std::string why_none, net::Stream control);
 
   /// Does what can be done at this time. Throws `peer_lost` where the control connection has ended,

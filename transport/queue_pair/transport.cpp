@@ -1,7 +1,9 @@
 #include "transport/queue_pair/transport.h"
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -33,11 +35,12 @@ class PairTransport final : public Part {
  public:
   /// Makes the first transport, and with it the endpoint.
   PairTransport(const TransportContext& context, std::vector<std::shared_ptr<Device>> devices,
-                const LinkCapabilities& link, std::uint32_t paths)
+                const LinkCapabilities& link, std::uint32_t paths, int at_once)
       : PairTransport(context,
                       std::make_shared<Endpoint>(context.size, *context.clock, std::move(devices),
                                                  context.log, paths),
                       whole(context), link) {
+    at_once_ = at_once;
     // A rank that may not lock the memory of one connection says so before it offers any.
     if (context.size > 1) endpoint_->make_connection();
     listen(endpoint_->device(0).name());
@@ -78,6 +81,12 @@ class PairTransport final : public Part {
   void close() noexcept override;
 
  private:
+  bool connects_at_once(int peer) const noexcept {
+    const int distance = std::abs(peer - context_.rank);
+    return 2 * std::min(distance, context_.size - distance) <= at_once_;
+  }
+
+  int at_once_ = 0;                           // see make_over()
   std::vector<std::string> why_unconnected_;  // by peer
 };
 
@@ -89,7 +98,7 @@ void PairTransport::connect(std::span<const std::string> addresses, TimePoint de
     std::unique_ptr<Connection> connection;
     std::string why;
     try {
-      connection = endpoint_->make_connection();
+      connection = endpoint_->make_connection(connects_at_once(static_cast<int>(rank)));
     } catch (const Error& error) {
       why = error.what();
     }
@@ -144,9 +153,9 @@ void PairTransport::close() noexcept {
 
 std::unique_ptr<Transport> make_over(const TransportContext& context,
                                      std::vector<std::shared_ptr<Device>> devices,
-                                     const LinkCapabilities& link, int paths) {
+                                     const LinkCapabilities& link, int paths, int at_once) {
   return std::make_unique<PairTransport>(context, std::move(devices), link,
-                                         static_cast<std::uint32_t>(paths));
+                                         static_cast<std::uint32_t>(paths), at_once);
 }
 
 }  // namespace tutti::qp

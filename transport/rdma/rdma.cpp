@@ -106,9 +106,9 @@ std::unique_ptr<Transport> make(const TransportContext& context) {
 }  // namespace
 
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     std::vector<std::shared_ptr<qp::Device>> ports) {
+                                     std::vector<std::shared_ptr<qp::Device>> ports, int at_once) {
   const int paths = context.config != nullptr ? context.config->rdma_paths : 0;
-  return qp::make_over(context, std::move(ports), link_of(10, 1), paths);
+  return qp::make_over(context, std::move(ports), link_of(10, 1), paths, at_once);
 }
 
 TransportEntry entry() { return {"rdma", place, reach, make}; }

@@ -117,7 +117,7 @@ std::unique_ptr<Transport> make(const TransportContext& context) {
                        "process. Set TUTTI_TRUST_NETWORK=yes where nobody else does, or use `tcp`");
   return qp::make_over(context,
                        {open_device(settings_of(config, device), *context.random, context.log)},
-                       link_of(device ? 10 : kTcpGigabits, device), 1);
+                       link_of(device ? 10 : kTcpGigabits, device), 1, context.size);
 }
 
 }  // namespace
