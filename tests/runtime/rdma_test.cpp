@@ -31,6 +31,12 @@ int& ports() {
   return number;
 }
 
+/// The number of peers to which each rank makes queue pairs at the start.
+int& at_once() {
+  static int number = rdma::kPeersAtOnce;
+  return number;
+}
+
 TransportEntry fake_rdma() {
   return {"rdma", [](const TransportContext&) { return std::optional<std::string>("here"); },
           [](std::string_view, std::string_view) {
@@ -43,7 +49,7 @@ TransportEntry fake_rdma() {
           [](const TransportContext& context) {
             std::vector<std::shared_ptr<qp::Device>> devices;
             for (int port = 0; port < ports(); ++port) devices.push_back(network()->make_device());
-            return rdma::make_over(context, std::move(devices));
+            return rdma::make_over(context, std::move(devices), at_once());
           }};
 }
 
@@ -53,6 +59,7 @@ class Rdma : public testing::Test {
   void TearDown() override {
     network().reset();
     ports() = 1;
+    at_once() = rdma::kPeersAtOnce;
   }
 
   /// Starts `size` ranks over RDMA alone, and runs `body` on each.
@@ -236,6 +243,25 @@ TEST_F(Rdma, PathsThatFailAgainAndAgainChangeNoSumOfAnyCommunicator) {
   faults.join();
   EXPECT_THAT(outcomes, Each(IsEmpty()));
   EXPECT_EQ(network()->overruns(), 0u);
+}
+
+// A rank that sleeps in a call hears of the first message over the control connection, and works at
+// the new queue pair.
+TEST_F(Rdma, QueuePairsThatAreMadeWhenTheyAreNeededServeEveryCall) {
+  for (const int peers : {0, 2}) {
+    at_once() = peers;
+    const auto outcomes = run(5, [&](Communicator& comm) {
+      int first = comm.rank();
+      std::this_thread::sleep_for(std::chrono::milliseconds(comm.rank() == 0 ? 100 : 0));
+      comm.broadcast(std::span(&first, 1), 0);
+      expect(first == 0, "the first broadcast");
+      const Buffer memory = Buffer::allocate(comm, 3 * kCount * 5 * sizeof(float));
+      for (int turn = 0; turn < 3; ++turn) work(comm, memory.as<float>(), kCount);
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty())) << peers;
+    EXPECT_GT(network()->reads(), 20u) << peers;
+    EXPECT_EQ(network()->registered_now(), 0u);
+  }
 }
 
 TEST_F(Rdma, WhereTwoRanksDevicesDoNotReachEachOtherEveryRankSaysWhy) {
