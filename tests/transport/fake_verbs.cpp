@@ -57,6 +57,8 @@ struct Network::Inside {
   bool holds_reads = false, is_cut = false, refuses = false, refuses_requests = false;
   std::size_t devices = 0;
   std::set<std::size_t> dead_ports;
+  std::map<std::size_t, std::uint32_t> slow_ports;     // polls of a read, by device
+  std::map<std::size_t, std::uint64_t> bytes_by_port;  // that were read
 };
 using Inside = Network::Inside;
 
@@ -178,6 +180,10 @@ class FakePair final : public QueuePair {
       completions[0] = {Completion::What::nothing, 0, 0, kHidden};
       return 1;
     }
+    if (sent_.empty() || !sent_.front().to_read)
+      polls_of_read_ = 0;
+    else
+      ++polls_of_read_;
     // Each completion may be some polls late, and those of sends and of receives come in any order.
     while (count < completions.size() && has_finished() &&
            (armed_once_ || network_->random.next() % 4 != 0)) {
@@ -186,6 +192,7 @@ class FakePair final : public QueuePair {
       std::deque<Finished>& from = sent ? sent_ : received_;
       completions[count++] = from.front().done;
       if (sent && from.front().done.what == Completion::What::sent) --sends_under_way_;
+      if (from.front().done.what == Completion::What::read) polls_of_read_ = 0;
       from.pop_front();
     }
     return count;
@@ -241,8 +248,13 @@ class FakePair final : public QueuePair {
   }
   bool may_read() const { return !network_->holds_reads; }
   bool takes_nothing() const { return failed_ && network_->refuses_requests; }
+  bool is_slow() const {
+    const auto found = network_->slow_ports.find(device_);
+    return found != network_->slow_ports.end() && polls_of_read_ < found->second;
+  }
   bool has_sent() const {
-    return !sent_.empty() && network_->held != number_ && (!sent_.front().to_read || may_read());
+    return !sent_.empty() && network_->held != number_ &&
+           (!sent_.front().to_read || (may_read() && !is_slow()));
   }
   bool has_memory(std::uint64_t pair, std::uint32_t key, const std::byte* data, std::size_t bytes,
                   bool readable) const {
@@ -271,6 +283,7 @@ class FakePair final : public QueuePair {
     std::memcpy(next.to.data, data, next.to.bytes);
     ++network_->reads;
     network_->read_bytes += next.to.bytes;
+    network_->bytes_by_port[device_] += next.to.bytes;
   }
   void read_all() {
     if (!may_read()) return;
@@ -311,6 +324,7 @@ class FakePair final : public QueuePair {
   // Completions are late only until somebody sleeps: an event promises that they are there.
   bool armed_once_ = false;
   std::uint32_t sends_under_way_ = 0, reads_at_once_ = 0;
+  std::uint32_t polls_of_read_ = 0;  // since the oldest request is one to read
   bool peer_reads_ = false;
   std::deque<std::pair<std::uint32_t, Piece>> receives_;
   std::deque<Finished> sent_, received_;
@@ -392,6 +406,10 @@ void Network::hold_reads(bool hold) {
   const std::lock_guard lock(inside_->mutex);
   inside_->holds_reads = hold;
 }
+void Network::slow_reads(std::size_t device, std::uint32_t polls) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->slow_ports[device] = polls;
+}
 void Network::limit_registered(std::uint64_t bytes) {
   const std::lock_guard lock(inside_->mutex);
   inside_->limit = bytes;
@@ -407,6 +425,10 @@ std::uint64_t Network::reads() const {
 std::uint64_t Network::read_bytes() const {
   const std::lock_guard lock(inside_->mutex);
   return inside_->read_bytes;
+}
+std::uint64_t Network::read_bytes(std::size_t device) const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->bytes_by_port[device];
 }
 std::uint64_t Network::sent_bytes() const {
   const std::lock_guard lock(inside_->mutex);

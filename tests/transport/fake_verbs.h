@@ -48,6 +48,8 @@ class Network {
   void hide_completions(std::uint64_t pair);
   /// Withholds all reads until it is called with false.
   void hold_reads(bool hold);
+  /// From now on, each read over the port of a device takes that many polls more.
+  void slow_reads(std::size_t device, std::uint32_t polls);
   /// From now on, no more than so many bytes can be registered at the same time.
   void limit_registered(std::uint64_t bytes);
   /// From now on, new connections allow so many reads at once (0: none).
@@ -55,6 +57,8 @@ class Network {
   /// The number and the bytes of requests to read that have succeeded.
   std::uint64_t reads() const;
   std::uint64_t read_bytes() const;
+  /// The bytes that the port of a device has read.
+  std::uint64_t read_bytes(std::size_t device) const;
   /// The bytes of all sends that have arrived.
   std::uint64_t sent_bytes() const;
   /// The number of requests to read that the peer's device has refused.

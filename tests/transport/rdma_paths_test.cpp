@@ -465,6 +465,18 @@ TEST_F(RdmaPaths, OfThreadsThatSendReceiveAndTakeMemoryBackMayFailAtAnyMoment) {
   }
 }
 
+// Reads take eight times as long over one of the two ports of the rank that reads. Messages of one
+// channel end in their order, so the share of that port does not become that small.
+TEST_F(RdmaPaths, GetSharesOfLongMessagesByTheirBandwidths) {
+  connect(2, {2});
+  ASSERT_TRUE(eventually([&] { return has_said(0, "over fake0, fake1 now"); }));
+  network_->slow_reads(2, 10);
+  network_->slow_reads(3, 80);
+  exchange(300, 5, [](auto&) {});
+  EXPECT_GT(network_->read_bytes(3), 0u);
+  EXPECT_GT(network_->read_bytes(2), network_->read_bytes(3) * 5 / 4);
+}
+
 // Ranks 0 and 2 are two apart, and only the nearest are connected at the start.
 TEST_F(RdmaPaths, AreMadeWhenThereIsAMessageBetweenRanksThatAreFarApart) {
   for (const int sender : {0, 2}) {

@@ -77,6 +77,9 @@ void Connection::remove(const Group& group) {
   Lock lock(mutex_);
   const auto of_group = [&](const Reading& reading) { return &reading.channel->group == &group; };
   put_back_reads(of_group);
+  each_offer([&](Sender& sender, Sender::Offered& offered) {
+    if (&sender.group == &group) finish(sender, offered);  // Nobody hears of its answer.
+  });
   groups_.erase(group.id);  // No read of it begins from now on.
   try {
     for (const auto& [number, channel] : group.channels) {

@@ -212,7 +212,7 @@ class Connection {
   void reply(std::uint32_t group, int channel, std::uint16_t number, FrameKind kind);
   void withdraw(Sender& channel, Sender::Offered& offered);
   void drop_offers() noexcept;
-  static void finish(Sender& channel, Sender::Offered& offered) noexcept;
+  void finish(Sender& channel, Sender::Offered& offered) noexcept;
   template <typename What>
   void each_offer(What&& what) {
     for (const auto& [id, group] : groups_)
@@ -288,9 +288,9 @@ class Connection {
   std::size_t turn_ = 0;                    // the path that the next frame takes, if it can
   std::map<std::uint32_t, Group*> groups_;  // by id
 
-  Sequence sequence_;                  // of what is sent
-  std::deque<InDoubt> doubts_;         // they are sent before all else
-  std::uint16_t expected_ = 0;         // the number of the frame that is handled next
+  Sequence sequence_;                        // of what is sent
+  std::deque<InDoubt> doubts_;               // they are sent before all else
+  std::uint16_t expected_ = 0;               // the number of the frame that is handled next
   std::array<EarlyFrame, kMostAhead> held_;  // by number
   std::uint32_t held_count_ = 0;
   // Frames before this one may be sent again: others do not wait for them in slots, which the peer

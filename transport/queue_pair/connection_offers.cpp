@@ -46,19 +46,23 @@ bool Connection::offer(Sender& channel, const Header& header, const Memory& mess
   unsent.data = reinterpret_cast<const std::byte*>(&offered.offer);
   unsent.bytes = sizeof offered.offer;
   ++traffic_.offers;
+  path->offered_bytes += message.bytes;
   send(std::move(unsent));
   return true;
 }
 
-// Returns a path over which the peer may read a message, or null. Paths take turns.
+// Returns a path over which the peer may read a message, or null. It is the one that has least to
+// be read, so that each path gets a share by its bandwidth; of several, paths take turns.
 Path* Connection::path_to_read(std::size_t bytes) noexcept {
+  Path* least = nullptr;
   for (std::size_t tried = 0; tried < paths_.size(); ++tried) {
     if (++turn_ >= paths_.size()) turn_ = 0;
     Path& path = *paths_[turn_];
     const ReadLimits limits = path.pair().reads();
-    if (path.is_live() && limits.peer_reads && bytes <= limits.bytes) return &path;
+    if (!path.is_live() || !limits.peer_reads || bytes > limits.bytes) continue;
+    if (least == nullptr || path.offered_bytes < least->offered_bytes) least = &path;
   }
-  return nullptr;
+  return least;
 }
 
 void Connection::begin_offer(const Frame& frame, Group* group, std::span<const std::byte> payload) {
@@ -214,6 +218,8 @@ void Connection::take_reply(const Frame& frame, Group* group) {
 
 void Connection::finish(Sender& channel, Sender::Offered& offered) noexcept {
   if (!offered.dropped) --channel.in_program;
+  if (Path* const path = find_path(offered.offer.path))
+    path->offered_bytes -= offered.header.length;
   offered = {};
 }
 
@@ -279,7 +285,7 @@ void Connection::withdraw(std::uint32_t memory, const std::byte* data, std::size
 
 // The peer reads nothing over a connection that has ended.
 void Connection::drop_offers() noexcept {
-  each_offer([](Sender& sender, Sender::Offered& offered) { finish(sender, offered); });
+  each_offer([this](Sender& sender, Sender::Offered& offered) { finish(sender, offered); });
 }
 
 void Connection::put_back(const Reading& reading) noexcept {

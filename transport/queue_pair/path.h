@@ -133,6 +133,9 @@ class Path {
   std::deque<Reading> to_read;
   std::array<std::optional<Reading>, kMostReads> reading;
   std::uint32_t reads = 0;  ///< How many of them the device reads.
+  /// The bytes of this rank's messages that the peer is to read over the path, and has not answered
+  /// yet.
+  std::size_t offered_bytes = 0;
 
  private:
   void register_slots();
