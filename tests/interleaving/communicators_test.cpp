@@ -19,22 +19,6 @@
 namespace tutti::interleaving {
 namespace {
 
-// An event for which a thread waits without advancing any communicator, as one that computes would.
-// The two threads share it, since the one that waits may go on before happen() returns.
-class Event {
- public:
-  void happen() {
-    happened_ = 1;
-    happened_.notify_all();
-  }
-  void wait() {
-    while (happened_ == 0) happened_.wait(0);
-  }
-
- private:
-  sync::Atomic<int> happened_{0};
-};
-
 // Registers the communicators with the background threads by a call that has ended.
 void call_asynchronously(Scheduler& scheduler, std::vector<Member>& members) {
   const Scheduler::Calm calm(scheduler);

@@ -12,7 +12,7 @@
 namespace tutti::interleaving {
 namespace {
 
-constexpr std::size_t kRingBytes = 4096, kMessageBytes = 1024;
+constexpr std::size_t kRingBytes = 4096;
 
 Config patient_config() {
   Config config;
@@ -31,7 +31,8 @@ std::shared_ptr<Runtime> make_runtime(Scheduler& scheduler, std::uint64_t seed) 
 
 // The parts of a rank, whose transport is not connected yet.
 CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int ranks,
-                           std::string_view transport, std::shared_ptr<local::Hub> hub) {
+                           std::string_view transport, std::size_t message_bytes,
+                           std::shared_ptr<local::Hub> hub) {
   CommunicatorParts parts;
   parts.runtime = std::move(runtime);
   parts.shared = std::make_shared<SharedEndpoint>();
@@ -40,7 +41,7 @@ CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int ranks
   parts.cores = parts.shared->cores = ranks;
   parts.shared->ring_bytes = kRingBytes;
   parts.rank = rank;
-  parts.message_bytes = kMessageBytes;
+  parts.message_bytes = message_bytes;
   TransportContext context;
   context.rank = rank;
   context.size = ranks;
@@ -50,7 +51,7 @@ CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int ranks
   context.random = &identities;
   context.config = &parts.runtime->config();
   context.data_bytes = kRingBytes;
-  context.max_message_bytes = context.message_limit = kMessageBytes;
+  context.max_message_bytes = context.message_limit = message_bytes;
   context.doorbell = parts.shared->doorbell;
   context.hub = std::move(hub);
   parts.transport = parse_transports(transport).front().make(context);
@@ -77,10 +78,11 @@ std::string_view to_string(World world) {
 CommunicatorParts make_part(Scheduler& scheduler, int rank, int ranks,
                             std::shared_ptr<local::Hub> hub) {
   return parts_of(make_runtime(scheduler, static_cast<std::uint64_t>(rank)), rank, ranks, "local",
-                  std::move(hub));
+                  kShortMessages, std::move(hub));
 }
 
-std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world) {
+std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world,
+                                          std::size_t message_bytes) {
   const bool has_hub = world == World::in_process || world == World::local;
   const auto hub = has_hub ? std::make_shared<local::Hub>(ranks) : nullptr;
   std::shared_ptr<Runtime> runtime;
@@ -88,7 +90,8 @@ std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World
   for (int rank = 0; rank < ranks; ++rank) {
     if (runtime == nullptr || world != World::in_process)
       runtime = make_runtime(scheduler, static_cast<std::uint64_t>(rank));
-    all.push_back(parts_of(runtime, rank, ranks, has_hub ? "local" : to_string(world), hub));
+    all.push_back(
+        parts_of(runtime, rank, ranks, has_hub ? "local" : to_string(world), message_bytes, hub));
   }
   connect(all);
   for (CommunicatorParts& parts : all)
@@ -101,10 +104,11 @@ std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World
   return all;
 }
 
-std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world) {
+std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world,
+                                 std::size_t message_bytes) {
   const Scheduler::Calm calm(scheduler);
   std::vector<Member> members;
-  for (CommunicatorParts& parts : make_parts(scheduler, ranks, world))
+  for (CommunicatorParts& parts : make_parts(scheduler, ranks, world, message_bytes))
     members.emplace_back(CommunicatorImpl::make(std::move(parts)));
   return members;
 }

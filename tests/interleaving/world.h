@@ -2,6 +2,7 @@
 // runs and whose time it simulates.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,16 +35,37 @@ constexpr std::uint64_t seeds_over(World world, std::uint64_t seeds) {
   return world == World::tcp ? seeds / 10 : world == World::shm ? seeds / 3 : seeds;
 }
 
+/// The longest message of a scenario that names none, so that short calls have several.
+inline constexpr std::size_t kShortMessages = 1024;
+
 /// Returns new communicators of `ranks` ranks, indexed by rank. Their waits sleep after few polls,
 /// no deadline ever passes, and the log is empty. Making them is no part of the interleaving.
-std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world);
+std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world,
+                                 std::size_t message_bytes = kShortMessages);
 
 /// Returns the parts of such communicators, connected, indexed by rank.
-std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world);
+std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World world,
+                                          std::size_t message_bytes = kShortMessages);
 /// Returns the parts of one rank with a runtime of its own, over the local transport, which is not
 /// connected.
 CommunicatorParts make_part(Scheduler& scheduler, int rank, int ranks,
                             std::shared_ptr<local::Hub> hub);
+
+/// An event for which a thread waits without advancing any communicator, as one that computes
+/// would. The threads share it, since the one that waits may go on before happen() returns.
+class Event {
+ public:
+  void happen() {
+    happened_ = 1;
+    happened_.notify_all();
+  }
+  void wait() {
+    while (happened_ == 0) happened_.wait(0);
+  }
+
+ private:
+  sync::Atomic<int> happened_{0};
+};
 
 /// Calls the bodies side by side, each in a thread of its own, and returns when all have returned.
 void together(const std::vector<std::function<void()>>& bodies);
