@@ -27,10 +27,7 @@ namespace tutti {
 /// connections, and therefore the same doorbell.
 struct SharedEndpoint {
   std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
-  SleeperPool sleepers;  ///< They watch the doorbell and the transport's wait_fd().
-  /// The number of ranks of the first communicator that share this machine's cores.
-  int ranks = 1;
-  int cores = 1;                       ///< The number of cores that these ranks share.
+  SleeperPool sleepers;                ///< They watch the doorbell and the transport's wait_fd().
   sync::Atomic<int> communicators{0};  ///< The number that exist.
   /// The number of splits of any of them that this rank has begun.
   sync::Atomic<std::uint64_t> splits{0};
@@ -68,6 +65,9 @@ struct CommunicatorParts {
   bool rings = true;  ///< Whether the links of all ranks have rings; all ranks agree on it.
   int cores = 1;  ///< The number of cores that its ranks on a machine share, on average; all ranks
                   ///< agree on it.
+  /// The number of ranks that share this machine's cores, of the communicator that this one was
+  /// split off, and the number of these cores.
+  int machine_ranks = 1, machine_cores = 1;
   std::vector<int> machines = {};  ///< The number of each rank's machine, indexed by rank; empty if
                                    ///< all ranks are on one machine.
   Spread spread = Spread::one_machine;
@@ -95,7 +95,7 @@ struct CommunicatorParts {
   bool is_sound() const {
     const auto each = static_cast<std::size_t>(size);
     return runtime != nullptr && shared != nullptr && transport != nullptr && rank >= 0 &&
-           rank < size && message_bytes > 0 && cores >= 1 && shared->ranks >= 1 &&
+           rank < size && message_bytes > 0 && cores >= 1 && machine_ranks >= 1 &&
            (machines.empty() || machines.size() == each) &&
            (groups.empty() || groups.size() == each) && (places.empty() || places.size() == each);
   }

@@ -14,7 +14,7 @@ namespace {
 // is enough.
 WaitPolicy policy_of(const CommunicatorParts& parts) {
   if (!parts.runtime->has_thread()) return {1, 0, std::chrono::microseconds{0}};
-  return wait_policy(parts.shared->ranks, parts.shared->cores, parts.runtime->config().spin_polls);
+  return wait_policy(parts.machine_ranks, parts.machine_cores, parts.runtime->config().spin_polls);
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ Recorder::TransferEntry entry_of(const TransferCall& call) noexcept {
 Messages::Messages(const CommunicatorParts& parts)
     : parts_(parts),
       protocol_(*parts.transport, parts.rank, parts.size,
-                parts.shared->ranks > parts.shared->cores),
+                parts.machine_ranks > parts.machine_cores),
       stalls_(parts.runtime->config().stall),
       soon_polls_(std::clamp(
-          wait_policy(parts.shared->ranks, parts.shared->cores, parts.runtime->config().spin_polls)
+          wait_policy(parts.machine_ranks, parts.machine_cores, parts.runtime->config().spin_polls)
               .polls,
           1, Record::kSoonPolls)) {}
 

@@ -68,12 +68,12 @@ int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const
       own_algorithms_.properties(algorithm).channels > kStripeChannels)
     return 1;
   static_assert(kMostStripes >= 1 && kMostStripes <= 64);
-  assert(parts_.shared->ranks >= 1 && parts_.shared->cores >= 1);
+  assert(parts_.machine_ranks >= 1 && parts_.machine_cores >= 1);
   if (parts_.gpu != nullptr)
     return static_cast<int>(std::clamp<std::size_t>(
         kind.count * element_bytes(kind) / kLeastDeviceStripeBytes, 1, kMostStripes));
   const int threads = parts_.runtime->config().threads;
-  const int most = threads != 0 ? threads : parts_.shared->cores / parts_.shared->ranks;
+  const int most = threads != 0 ? threads : parts_.machine_cores / parts_.machine_ranks;
   const std::size_t bytes = kind.count * element_bytes(kind);
   return static_cast<int>(std::clamp<std::size_t>(
       bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));

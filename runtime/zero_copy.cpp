@@ -18,7 +18,7 @@ bool kernel_may_copy(const CommunicatorParts& parts, Collective what, std::size_
   const std::size_t least =
       collectives::has_root(what) ? std::size_t{256} << 10 : CopyClass::kLeastBytes;
   return !collectives::reduces(what) && bytes >= least && CopyClass::of(bytes) != 0 &&
-         parts.shared->ranks <= parts.shared->cores && copies_by_kernel_pay();
+         parts.machine_ranks <= parts.machine_cores && copies_by_kernel_pay();
 }
 
 std::optional<ZeroCopyBuffers> zero_copy_of(const CommunicatorParts& parts,

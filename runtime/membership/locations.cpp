@@ -138,8 +138,8 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
     first = run.end;
   }
   assert(own != nullptr && own->ranks >= 1);
-  parts.shared->ranks = own->ranks;
-  parts.shared->cores = own->cores();
+  parts.machine_ranks = own->ranks;
+  parts.machine_cores = own->cores();
   int cores = 0;
   for (const auto& [name, machine] : machines) cores += machine.cores();
   // There may be more hosts than machines, since emulated hosts share the cores of one machine.

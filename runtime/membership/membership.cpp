@@ -10,6 +10,7 @@
 
 #include "rendezvous/launch/launch_environment.h"
 #include "runtime/call.h"
+#include "runtime/membership/kept_connections.h"
 #include "runtime/membership/setup.h"
 
 namespace tutti {
@@ -99,14 +100,40 @@ void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, i
   begin(growing_, "grow", now, patience, {parts_.size, newcomers});
 }
 
+std::vector<bool> Membership::lost() {
+  std::vector<bool> ended = ended_ranks(parts_);
+  unusable_.assign(ended.size(), connects_anew_);
+  for (int peer = 0; peer < parts_.size && !connects_anew_; ++peer) {
+    if (peer == parts_.rank) continue;
+    const auto state = parts_.transport->status(peer).state;
+    unusable_[static_cast<std::size_t>(peer)] =
+        state != PeerStatus::State::alive && state != PeerStatus::State::failed;
+  }
+  return ended;
+}
+
+// Connections that are kept need no start-up. Where that does not succeed, as over a cable that is
+// cut although nobody has noticed, the next round makes others.
+CommunicatorParts Membership::join(const Regrouped& members,
+                                   const std::shared_ptr<WatchedStore>& store, TimePoint deadline) {
+  if (parts_.join_regrouped) return parts_.join_regrouped(parts_, members, store, deadline);
+  if (members.newcomers.empty()) {
+    store->check()();
+    const bool connected_anew = std::exchange(connects_anew_, true);
+    if (auto kept = join_over_kept_connections(parts_, members, unusable_, *store, deadline)) {
+      connects_anew_ = connected_anew;
+      return *std::move(kept);
+    }
+  }
+  return join_regrouped(parts_, members, store, deadline);
+}
+
 std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regrouping::Lost& lost) {
-  const auto join = [this](const Regrouped& members, std::shared_ptr<WatchedStore> store,
+  const auto join = [this](const Regrouped& members, const std::shared_ptr<WatchedStore>& store,
                            TimePoint deadline) {
     made_.reset();
     joining_ = members.members;
-    made_ = parts_.join_regrouped
-                ? parts_.join_regrouped(parts_, members, std::move(store), deadline)
-                : join_regrouped(parts_, members, std::move(store), deadline);
+    made_ = this->join(members, store, deadline);
   };
   assert(under_way_ != nullptr);
   const auto broken = [this] {

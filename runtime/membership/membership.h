@@ -43,12 +43,15 @@ class Membership {
   Agreeing& agreeing();
 
   /// Returns which ranks are known to have ended, indexed by rank. For the owner of the engine.
-  std::vector<bool> lost() const { return ended_ranks(parts_); }
+  std::vector<bool> lost();
 
  private:
   void check(std::string_view call, std::chrono::milliseconds patience) const;
   void begin(std::unique_ptr<Regrouping>& what, std::string_view call, TimePoint now,
              std::chrono::milliseconds patience, const Demands& demands);
+
+  CommunicatorParts join(const Regrouped& members, const std::shared_ptr<WatchedStore>& store,
+                         TimePoint deadline);
 
   const CommunicatorParts& parts_;
   // Null before the first call.
@@ -59,6 +62,8 @@ class Membership {
   // joining_ holds the ranks of this communicator that make the new one, and last_members_ those
   // that have made the last one.
   std::vector<int> joining_, last_members_;
+  std::vector<bool> unusable_;  // by rank: the connection carries no new communicator
+  bool connects_anew_ = false;  // after an attempt over the connections that there are
 };
 
 }  // namespace tutti

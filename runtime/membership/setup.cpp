@@ -117,7 +117,7 @@ CommunicatorParts parts_of(const Process& process, int rank, int size) {
   CommunicatorParts parts;
   parts.runtime = process.runtime;
   parts.shared = std::make_shared<SharedEndpoint>();
-  parts.shared->ranks = size;
+  parts.machine_ranks = size;
   parts.rank = rank;
   parts.size = size;
   const int group_size = parts.runtime->config().group_size;
@@ -466,6 +466,8 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
   parts.rank = subset.rank;
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
+  parts.machine_ranks = whole.machine_ranks;
+  parts.machine_cores = whole.machine_cores;
   parts.prices = whole.prices;
   const auto of_members = [&](const std::vector<int>& all) {
     std::vector<int> own;
@@ -510,7 +512,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     parts.gpu = open_gpu(config, rank);
     parts.transport = local::entry().make(with_hub);
     parts.message_bytes = with_hub.max_message_bytes;
-    parts.cores = parts.shared->cores = cores;
+    parts.cores = parts.machine_cores = cores;
     parts.prices = prices;
     parts.recorded = {identity, "threads"};
     all.push_back(std::move(parts));

@@ -17,10 +17,11 @@ namespace tutti {
 namespace {
 
 constexpr std::uint64_t kSplit = 1;
-constexpr std::uint64_t kDup = 2;  // greater values stand for subgroups, and depend on their ranks
+constexpr std::uint64_t kDup = 2;
+constexpr std::uint64_t kShrink = 3;  // greater values stand for subgroups, by their ranks
 
 std::string_view name_of(std::uint64_t form) {
-  return form == kSplit ? "split" : form == kDup ? "dup" : "subgroup";
+  return form == kSplit ? "split" : form == kDup ? "dup" : form == kShrink ? "shrink" : "subgroup";
 }
 
 void check_forms(std::span<const SplitCard> cards, std::uint64_t own, int rank) {
@@ -75,9 +76,15 @@ SplitCard dup_card() {
   return card;
 }
 
+SplitCard survivor_card() {
+  SplitCard card;
+  card.form = kShrink;
+  return card;
+}
+
 SplitCard subgroup_card(std::span<const int> ranks, int rank, int size) {
   SplitCard card;
-  card.form = kDup + 1;
+  card.form = kShrink + 1;
   card.color = kNoColor;
   std::vector<bool> named(static_cast<std::size_t>(size));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -98,6 +105,7 @@ SplitCard subgroup_card(std::span<const int> ranks, int rank, int size) {
 
 Splitting::Splitting(const CommunicatorParts& whole, const SplitCard& card)
     : whole_(whole), card_(card), cards_(static_cast<std::size_t>(whole.size)) {
+  for (SplitCard& each : cards_) each = {card.form, -1, 0, 0, 0, 0};
   card_.number = next_split(*whole.shared);
   card_.ring_bytes = ring_bytes_for_one_more(whole);
 }

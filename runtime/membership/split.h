@@ -33,6 +33,8 @@ static_assert(sizeof(SplitCard) == 32 && std::has_unique_object_representations_
 
 SplitCard split_card(int color, int key);  ///< Throws `usage` for a wrong color.
 SplitCard dup_card();
+/// Returns the card of a rank that goes on, in a communicator of those that are left.
+SplitCard survivor_card();
 /// Throws `usage` for a list that names a rank twice, or a rank that is not below `size`.
 SplitCard subgroup_card(std::span<const int> ranks, int rank, int size);
 
@@ -46,7 +48,10 @@ class Splitting {
   /// Returns the call by which the ranks of `whole` exchange their cards. This object outlives the
   /// call.
   Call exchange();
-  /// After that call: compares the cards. Returns false if this rank is in no new communicator.
+  /// In place of that call: this rank's card, and the one that another rank of `whole` has told it.
+  const SplitCard& card() const noexcept { return card_; }
+  void take(int rank, const SplitCard& card) { cards_[static_cast<std::size_t>(rank)] = card; }
+  /// Once the cards are there: compares them. Returns false if this rank is in no new communicator.
   /// Throws `mismatch` if the ranks made different calls. All members of a new communicator come to
   /// the same result.
   bool compare();

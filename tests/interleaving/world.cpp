@@ -36,9 +36,9 @@ CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int ranks
   CommunicatorParts parts;
   parts.runtime = std::move(runtime);
   parts.shared = std::make_shared<SharedEndpoint>();
-  parts.shared->ranks = parts.size = ranks;
+  parts.machine_ranks = parts.size = ranks;
   // With a core for each rank, threads that wait do not yield.
-  parts.cores = parts.shared->cores = ranks;
+  parts.cores = parts.machine_cores = ranks;
   parts.shared->ring_bytes = kRingBytes;
   parts.rank = rank;
   parts.message_bytes = message_bytes;

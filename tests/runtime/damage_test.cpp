@@ -42,5 +42,39 @@ TEST_P(Damage, IsToldToEveryRankWithItsKindTheRanksAndTheOperation) {
   EXPECT_TRUE(reported) << outcomes[2];
 }
 
+// Nothing more is received over the connection that was damaged.
+TEST_P(Damage, IsFollowedByAShrinkThatConnectsAnew) {
+  Config config = quick_config("tcp");
+  config.timeout = std::chrono::minutes(10);
+  (GetParam() ? config.tls : config.checksum) = true;
+  const auto store = std::make_shared<MemoryStore>();
+  const auto misled = std::make_shared<Misled>(store);
+  std::vector<std::string> outcomes(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
+        const std::shared_ptr<Store> own = rank == 1 ? std::shared_ptr<Store>(misled) : store;
+        Communicator comm = Communicator::create(own, rank, 3, config);
+        comm.barrier();
+        if (rank == 1) misled->middle().flip(false, 50'000);
+        std::vector<float> data(200'000, 1);
+        const std::string failed = outcome_of([&] {
+          for (;;) comm.all_reduce(std::span(data));
+        });
+        EXPECT_THAT(failed, StartsWith("corrupt"));
+        // Too short for an attempt over the damaged connection, and another one.
+        Communicator again = comm.shrink(std::chrono::seconds(3));
+        std::fill(data.begin(), data.end(), 1.0f);
+        again.all_reduce(std::span(data));
+        EXPECT_EQ(again.size(), 3);
+        EXPECT_EQ(std::count(data.begin(), data.end(), 3.0f), 200'000);
+        again.barrier();
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -17,7 +17,7 @@ CommunicatorParts OneThread::parts(std::shared_ptr<local::Hub> hub, int rank) {
   parts.store = store_;
   parts.name = "tutti/1";
   parts.shared = std::make_shared<SharedEndpoint>();
-  parts.shared->ranks = parts.size = hub->size();
+  parts.machine_ranks = parts.size = hub->size();
   parts.shared->ring_bytes = 4096;
   parts.rank = rank;
   parts.message_bytes = 1024;

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "../rendezvous/machines.h"
@@ -97,6 +100,47 @@ TEST_F(Shrink, KeepsTheOrderOfThoseThatAreLeft) {
       expect(who(comm, rank) == std::vector<int>{0, 2, 4}, "who is left");
     });
     for (const int rank : {0, 2, 4}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  });
+}
+
+// Returns the names of this process's sockets, which the kernel numbers.
+std::set<std::string> sockets() {
+  std::set<std::string> found;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string what = std::filesystem::read_symlink(file.path(), gone).string();
+    if (what.starts_with("socket:")) found.insert(what);
+  }
+  return found;
+}
+
+std::ptrdiff_t thread_count() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
+TEST_F(Shrink, KeepsTheConnectionsAndThreadsThatThereAre) {
+  over(kBoth, [&] {
+    Processes ranks(4, [&](int rank) {
+      Communicator comm = join(rank, 4);
+      sum(comm);
+      const std::set<std::string> before = sockets();
+      const std::ptrdiff_t threads = thread_count();
+      comm.barrier();
+      if (rank == 2) raise(SIGKILL);
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink();
+      sum(again);
+      expect(std::ranges::includes(before, sockets()), "another socket");
+      expect(thread_count() <= threads, "another thread");
+      comm = std::move(again);
+      comm.abort("the program's own reason");
+      again = comm.shrink();
+      expect(who(again, rank) == std::vector<int>{0, 1, 3}, "who is left");
+      expect(std::ranges::includes(before, sockets()), "another socket after the second time");
+      again.barrier();
+    });
+    for (const int rank : {0, 1, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
 }
 

@@ -138,7 +138,7 @@ CommunicatorParts Ground::parts(std::unique_ptr<Transport> transport, int rank, 
   parts.store = store_;
   parts.name = std::move(name);
   parts.shared = std::make_shared<SharedEndpoint>();
-  parts.shared->ranks = parts.size = size;
+  parts.machine_ranks = parts.size = size;
   parts.shared->ring_bytes = kRingBytes;
   parts.rank = rank;
   for (int peer = 0; peer < size; ++peer) {

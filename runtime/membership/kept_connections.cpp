@@ -1,0 +1,101 @@
+#include "runtime/membership/kept_connections.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+#include "rendezvous/agreement.h"
+#include "runtime/membership/pauses.h"
+#include "runtime/membership/split.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::steady_clock;
+
+// What a member tells the others begins with one of these; its SplitCard follows.
+constexpr char kKeeps = '+', kConnectsAnew = '-';
+
+// Takes the cards of all members. Returns false where any of them connects anew.
+bool take_cards(Splitting& splitting, const Regrouped& members, const Texts& said) {
+  bool all_keep = true;
+  for (std::size_t i = 0; i < members.members.size(); ++i) {
+    const std::string& text = said[i];
+    const auto card =
+        fixed_part<SplitCard>(std::string_view(text).substr(std::min<std::size_t>(1, text.size())));
+    if (text.size() != 1 + sizeof(SplitCard) || card->form != splitting.card().form ||
+        card->color != splitting.card().color)
+      throw Error(ErrorKind::corrupt,
+                  fmt::format("rank {} tells in the store of connections what cannot be",
+                              members.members[i]));
+    all_keep = all_keep && text[0] == kKeeps;
+    splitting.take(members.members[i], *card);
+  }
+  return all_keep;
+}
+
+// Waits until all members have made their parts, and looks now and then whether that is in vain.
+void await_members(Splitting& splitting, const CommunicatorParts& whole,
+                   const WatchedStore& store) {
+  auto check_at = steady_clock::now() + kWatchEvery;
+  while (!splitting.joined()) {
+    if (steady_clock::now() >= check_at) {
+      store.check()();
+      check_at = steady_clock::now() + kWatchEvery;
+    }
+    splitting.look(whole.runtime->clock().now(), false);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace
+
+std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorParts& whole,
+                                                            const Regrouped& members,
+                                                            const std::vector<bool>& unusable,
+                                                            WatchedStore& store,
+                                                            TimePoint deadline) {
+  assert(members.newcomers.empty() && members.includes(whole.rank));
+  const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
+  const bool keeps = std::none_of(members.members.begin(), members.members.end(), [&](int member) {
+    return unusable[static_cast<std::size_t>(member)];
+  });
+  Splitting splitting(whole, survivor_card());
+  std::string mine(1, keeps ? kKeeps : kConnectsAnew);
+  mine += bytes_of(splitting.card());
+  const std::vector<Texts> said =
+      exchange(store, members.name + "/kept", static_cast<int>(own - members.members.begin()),
+               static_cast<int>(members.size()), {mine}, deadline);
+  if (!take_cards(splitting, members, said.front())) return std::nullopt;
+  splitting.compare();
+  try {
+    splitting.make(deadline);
+    await_members(splitting, whole, store);
+  } catch (const Error& error) {
+    throw splitting.give_up(error);
+  }
+  CommunicatorParts parts = splitting.take_parts(whole.runtime->clock().now());
+  parts.name = members.name;
+  parts.secret = whole.secret;
+  parts.own_place = whole.own_place;
+  parts.recorded = {parts.recorded.identity, members.name};
+  // Those that are not left share the cores of their machine no more.
+  const auto on_own_machine = [&](int rank) {
+    return whole.machines.empty() || whole.machines[static_cast<std::size_t>(rank)] ==
+                                         whole.machines[static_cast<std::size_t>(whole.rank)];
+  };
+  for (int rank = 0; rank < whole.size; ++rank)
+    if (!members.includes(rank) && on_own_machine(rank)) --parts.machine_ranks;
+  assert(parts.machine_ranks >= 1);
+  return parts;
+}
+
+}  // namespace tutti
