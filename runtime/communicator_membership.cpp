@@ -14,6 +14,21 @@
 #include "runtime/membership/setup.h"
 
 namespace tutti {
+namespace {
+
+// The trace of this rank shows the call until it ends.
+class InStoreCall {
+ public:
+  InStoreCall(Recorder& recorder, StoreCall call) : recorder_(recorder) { recorder_.enter(call); }
+  ~InStoreCall() { recorder_.leave(); }
+  InStoreCall(const InStoreCall&) = delete;
+  InStoreCall& operator=(const InStoreCall&) = delete;
+
+ private:
+  Recorder& recorder_;
+};
+
+}  // namespace
 
 // Returns which ranks are known to have ended, for another thread than the engine's owner.
 Regrouping::Lost CommunicatorImpl::lost() {
@@ -47,6 +62,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const 
   const Interruptible to_its_end(nullptr);
   membership_.check_shrink(patience, demands);
   queue_.refuse_in_callback();
+  const InStoreCall shown(*parts_.recorder, StoreCall::shrink);
   const TimePoint began = parts_.runtime->clock().now(), until = began + patience;
   // The others may be waiting for their own calls, and come once this one has failed.
   if (!driver_.drain(began + patience / 2)) {
@@ -65,6 +81,7 @@ Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds pat
   membership_.check_grow(patience, newcomers);
   queue_.refuse_in_callback();
   failure_.throw_if_any();
+  const InStoreCall shown(*parts_.recorder, StoreCall::grow);
   membership_.begin_grow(parts_.runtime->clock().now(), patience, newcomers);
   // A communicator that fails meanwhile grows no more: abort() ends this call, too.
   return await_regrouped([this] {
@@ -81,12 +98,14 @@ Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds
   const Interruptible to_its_end(nullptr);
   membership_.check_agree(patience);
   queue_.refuse_in_callback();
+  const InStoreCall shown(*parts_.recorder, StoreCall::agree);
   Agreeing& agreeing = membership_.agreeing();
   agreeing.begin(parts_.runtime->clock().now(), flags, patience);
   std::optional<Agreement> agreed;
   driver_.await_steps(
       [&](TimePoint at) {
         agreed = agreeing.step(at, lost());
+        parts_.recorder->store_call_waits(agreeing.awaited());
         return agreed.has_value();
       },
       [&] { return agreeing.next_step(); });

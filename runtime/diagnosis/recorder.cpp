@@ -186,6 +186,7 @@ TraceMemory::Ring TraceMemory::take(const RecordedName& name, int rank, int size
   head.world_rank.store(name.world_rank < 0 ? rank : name.world_rank, std::memory_order_relaxed);
   copy(name.name, head.name);
   head.failure_kind.store(0, std::memory_order_relaxed);
+  head.store_call.store(StoreCall::none, std::memory_order_relaxed);
   head.state.store(RingState::open, std::memory_order_release);
   if (head_->extents.load(std::memory_order_relaxed) <= extent)
     head_->extents.store(static_cast<std::uint32_t>(extent + 1), std::memory_order_release);
@@ -309,6 +310,13 @@ std::uint64_t Recorder::begin_transfer(const TransferEntry& entry, std::uint64_t
   soon_ = {kNone, kNone};
   if (called != 0) queued(position, called);
   return position;
+}
+
+void Recorder::enter(StoreCall call) noexcept {
+  RingHead& head = *ring_.head;
+  head.store_call_began.store(ticks(), std::memory_order_relaxed);
+  head.store_call_waits_for.store(-1, std::memory_order_relaxed);
+  head.store_call.store(call, std::memory_order_release);
 }
 
 void Recorder::failed(ErrorKind kind, std::string_view why) noexcept {

@@ -84,8 +84,8 @@ class TraceMemory {
 };
 
 /// Records the operations of one communicator. One thread at a time (the owner of the
-/// communicator's engine) uses it, except for failed(). No function waits, allocates or makes a
-/// system call.
+/// communicator's engine) uses it, except where a function says otherwise. No function waits,
+/// allocates or makes a system call.
 class Recorder {
  public:
   /// Records in memory of its own, which nobody else sees.
@@ -136,6 +136,17 @@ class Recorder {
   void queued(std::uint64_t called) noexcept { queued(collective_, called); }
   /// The collective waits for `peer` (-1: for no message of a peer) at `now`.
   void waits(int peer, TimePoint now) noexcept;
+
+  /// The program is in a call whose ranks agree over the store, from now until leave(). The calling
+  /// thread uses these three, whoever owns the engine.
+  void enter(StoreCall call) noexcept;
+  /// The call waits for a rank, for RingHead::kNewcomers, or for nobody who is known: -1.
+  void store_call_waits(int peer) noexcept {
+    ring_.head->store_call_waits_for.store(peer, std::memory_order_relaxed);
+  }
+  void leave() noexcept {
+    ring_.head->store_call.store(StoreCall::none, std::memory_order_release);
+  }
 
   /// Holds what a record says of a send or receive from its beginning on.
   struct TransferEntry {

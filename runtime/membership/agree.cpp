@@ -58,14 +58,14 @@ std::optional<Agreement> Agreeing::step(TimePoint now, const Lost& lost) {
 // Returns whether the flags of all ranks are there except those of ranks that are lost.
 bool Agreeing::complete(const std::vector<bool>& lost, Store::Deadline deadline) {
   assert(lost.size() == here_.size());
-  bool all = true;
+  awaited_ = -1;
   for (int rank = 0; rank < size_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     // A rank that told its flags before it ended took part.
     if (!here_[at]) here_[at] = store_->add(key("here", rank), 0, deadline) > 0;
-    all = all && (here_[at] || lost[at]);
+    if (!here_[at] && !lost[at] && awaited_ < 0) awaited_ = rank;
   }
-  return all;
+  return awaited_ < 0;
 }
 
 // The AND, and behind it the absent ranks, in decimal, with blanks between.

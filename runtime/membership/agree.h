@@ -41,6 +41,8 @@ class Agreeing {
   /// `corrupt` where the store holds something else.
   std::optional<Agreement> step(TimePoint now, const Lost& lost);
   TimePoint next_step() const noexcept { return next_step_; }
+  /// Returns the first rank for which the last step() would have waited, or -1.
+  int awaited() const noexcept { return awaited_; }
 
  private:
   bool complete(const std::vector<bool>& lost, Store::Deadline deadline);
@@ -60,6 +62,7 @@ class Agreeing {
   TimePoint next_step_{};
   std::chrono::milliseconds pause_{};
   std::vector<bool> here_;  // indexed by rank
+  int awaited_ = -1;
   std::optional<Decision> decision_;
 };
 

@@ -132,6 +132,7 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
   const auto join = [this](const Regrouped& members, const std::shared_ptr<WatchedStore>& store,
                            TimePoint deadline) {
     made_.reset();
+    parts_.recorder->store_call_waits(-1);
     joining_ = members.members;
     made_ = this->join(members, store, deadline);
   };
@@ -142,7 +143,9 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
     return std::find(ended.begin(), ended.end(), true) != ended.end();
   };
   try {
-    if (!under_way_->step(now, lost, join, broken)) return std::nullopt;
+    const bool done = under_way_->step(now, lost, join, broken);
+    parts_.recorder->store_call_waits(under_way_->awaited());
+    if (!done) return std::nullopt;
   } catch (...) {
     made_.reset();
     throw;

@@ -116,6 +116,7 @@ bool Regrouping::step(TimePoint now, const Lost& lost, const Join& join, const B
   if (!decided->includes(rank_)) leave_out(*decided);
   regrouped_ = *decided;
   phase_ = Phase::concluding;
+  awaited_ = -1;
   pause_ = kFirstPause;
   // Time passes while this rank joins the others, so the rest is left to the next call.
   join_members(now, lost, join);
@@ -130,6 +131,7 @@ std::optional<Regrouped> Regrouping::gather(TimePoint now, const Lost& lost) {
   for (const int rank : demands_.without) gone[static_cast<std::size_t>(rank)] = true;
   const bool all = round_->complete(gone, newcomers_, now) && round_->enough(gone);
   if (demands_.newcomers > 0) check_none_lost(gone);
+  awaited_ = round_->awaited(gone);
   if (!all && now < until_) return skip_abandoned(now);
   return round_->decide(gone, now);
 }

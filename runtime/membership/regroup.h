@@ -64,6 +64,8 @@ class Regrouping {
       TimePoint now, const Lost& lost, const Join& join,
       const Broken& broken = [] { return false; });
   TimePoint next_step() const noexcept { return next_step_; }
+  /// Returns for whom the last step() would have waited: see Round::awaited().
+  int awaited() const noexcept { return awaited_; }
 
  private:
   enum class Phase {
@@ -109,6 +111,7 @@ class Regrouping {
   Phase phase_ = Phase::gathering;
   bool abandoned_ = false;  // This rank gives the round up, see begin().
   Regrouped regrouped_;
+  int awaited_ = -1;
   std::optional<Error> not_joined_;  // Why `join` failed.
 };
 

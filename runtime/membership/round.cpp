@@ -12,6 +12,7 @@
 
 #include "common/text.h"
 #include "rendezvous/launch/launch_environment.h"
+#include "runtime/diagnosis/record.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
 
@@ -134,6 +135,15 @@ bool Round::enough(const std::vector<bool>& lost) const {
   return static_cast<std::int64_t>(all.members.size()) >=
              *std::max_element(least_.begin(), least_.end()) &&
          all.newcomers.size() == static_cast<std::size_t>(demands_.newcomers);
+}
+
+int Round::awaited(const std::vector<bool>& lost) const {
+  int missing = -1;
+  for (std::size_t rank = least_.size(); rank-- > 0;)
+    if (!is_here(rank) && !lost[rank]) missing = static_cast<int>(rank);
+  if (missing >= 0 || enough(lost)) return missing;
+  if (newcomers_.size() < static_cast<std::size_t>(demands_.newcomers)) return RingHead::kNewcomers;
+  return static_cast<int>(std::find(lost.begin(), lost.end(), true) - lost.begin());
 }
 
 std::optional<Regrouped> Round::outcome(TimePoint now) { return parsed(members_.look(soon(now))); }

@@ -58,6 +58,9 @@ class Round {
   bool complete(const std::vector<bool>& lost, Newcomers& newcomers, TimePoint now);
   /// Returns whether those that are here and not lost are as many as each of them demands.
   bool enough(const std::vector<bool>& lost) const;
+  /// Returns the first rank that is missing and not lost, or RingHead::kNewcomers if newcomers are,
+  /// or the first rank that is lost, if those that are here are too few; else -1.
+  int awaited(const std::vector<bool>& lost) const;
 
   /// Returns who the members are, once that is decided.
   std::optional<Regrouped> outcome(TimePoint now);

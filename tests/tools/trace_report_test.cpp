@@ -300,6 +300,19 @@ TEST(TraceReport, SaysWhatFailedAndWhatIsClosed) {
               AllOf(HasSubstr("rank 0: failed: rank 1 is lost"), HasSubstr("rank 1: closed")));
 }
 
+TEST(TraceReport, SaysThatARankThatHasFailedIsInShrink) {
+  Job job(2);
+  TracedRank& rank = job.processes[0].ranks[0];
+  rank.state = RingState::failed;
+  rank.failure = "rank 1 is lost";
+  rank.store_call = StoreCall::shrink;
+  rank.store_call_began = kReadAt - 3 * kSecond;
+  rank.store_call_waits_for = 1;
+  EXPECT_THAT(job.report(),
+              AllOf(HasSubstr("in shrink for 3 s, waits for rank 1; it had failed: rank 1 is lost"),
+                    HasSubstr("rank 0 waits for rank 1 in shrink, for 3 s")));
+}
+
 TEST(TraceReport, ShowsNoNegativeTimesOfCallsThatBeganOrEndedWhileRecordsWereRead) {
   Job job(2);
   job.add(0, operation(0, kReadAt - kMs, kReadAt + 65 * kMs));

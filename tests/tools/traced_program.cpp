@@ -3,7 +3,8 @@
 // usage: traced_program <what>    slow: rank 1 comes late to each of ten calls, and all ranks wait
 //                                 then; alive: it goes on so; absent: rank 1 does not come to the
 //                                 third call; cycle: each rank receives from the next; different:
-//                                 rank 1 makes another call; group: two communicators, then waits
+//                                 rank 1 makes another call; group: two communicators, then waits;
+//                                 agree, shrink: rank 1 does not call it; grow: nobody comes
 #include <unistd.h>
 
 #include <chrono>
@@ -58,6 +59,11 @@ void run(std::string_view what) {
     else
       comm.all_reduce(std::span(values));
   }
+  constexpr std::chrono::minutes kPatience{10};
+  if ((what == "agree" || what == "shrink") && comm.rank() == 1) wait_for_the_end();
+  if (what == "agree") static_cast<void>(comm.agree(1, kPatience));
+  if (what == "shrink") static_cast<void>(comm.shrink(kPatience));
+  if (what == "grow") static_cast<void>(comm.grow(1, kPatience));
   if (what == "group") {
     auto half = comm.split(comm.rank() % 2, 0);
     half->all_reduce(std::span(values), tutti::Op::max);

@@ -116,6 +116,21 @@ TEST(TuttiTrace, FindsTheDeadlock) {
                 "rank 0."));
 }
 
+TEST(TuttiTrace, NamesTheCallsWhoseRanksAgreeOverTheStoreAndForWhomTheyWait) {
+  for (const std::string call : {"agree", "shrink"}) {
+    SCOPED_TRACE(call);
+    TracedJobOf job(call);
+    const std::string waits = "rank 2 waits for rank 1 in " + call + ", for ";
+    report_with(job, "rank 0 waits for rank 1 in " + call);
+    EXPECT_THAT(report_with(job, waits),
+                AllOf(HasSubstr("in " + call + " for "),
+                      HasSubstr("All that waits there ends at rank 1 of tutti/1: in no operation"),
+                      Not(HasSubstr("Deadlock"))));
+  }
+  TracedJobOf job("grow");
+  EXPECT_THAT(report_with(job, "in grow for "), HasSubstr(", waits for newcomers"));
+}
+
 TEST(TuttiTrace, ListsTheCommunicatorsOfAProcess) {
   TracedJobOf job("group");
   std::string said;  // Ranks come to the last call one after the other.

@@ -48,6 +48,20 @@ const TracedOperation* last_under_way(const TracedRank& rank) {
   return found;
 }
 
+std::int64_t time_in_store_call(const TracedRank& rank, std::int64_t read_at) {
+  return std::max<std::int64_t>(read_at - rank.store_call_began, 0);
+}
+
+std::string where_in_store_call(const TracedRank& rank, std::int64_t read_at) {
+  const int waits_for = rank.store_call_waits_for;
+  std::string text = fmt::format("in {} for {}", describe(rank.store_call),
+                                 show_duration(time_in_store_call(rank, read_at)));
+  if (waits_for == RingHead::kNewcomers) text += ", waits for newcomers";
+  if (waits_for >= 0) text += fmt::format(", waits for rank {}", waits_for);
+  if (rank.state == RingState::failed) text += "; it had failed: " + rank.failure;
+  return text;
+}
+
 // Returns the number of the last collective that the rank has begun, or -1.
 std::int64_t last_number(const TracedRank& rank) {
   const TracedOperation* const last = rank.last_collective();
@@ -93,6 +107,8 @@ std::string places(const TracedCommunicator& communicator) {
 bool goes_on(const Member& member, std::int64_t awaited_since) {
   if (member.trace->state != RingState::open || member.process->stopped) return false;
   std::int64_t last_sign = awaited_since;
+  if (member.trace->store_call != StoreCall::none)
+    last_sign = std::max(last_sign, member.job_time(member.trace->store_call_began));
   for (const TracedOperation& each : member.trace->operations)
     last_sign = std::max(last_sign, member.job_time(each.under_way() ? each.began : each.ended));
   return member.job_time(member.process->read_at) - last_sign < kLateAtMost;
@@ -240,6 +256,13 @@ bool is_met(const TracedCommunicator& communicator, int rank, const TracedOperat
 
 void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wait>& waits) {
   const Member& member = communicator.members[static_cast<std::size_t>(rank)];
+  const auto size = static_cast<int>(communicator.members.size());
+  if (const TracedRank& trace = *member.trace; trace.store_call != StoreCall::none &&
+                                               trace.store_call_waits_for >= 0 &&
+                                               trace.store_call_waits_for < size)
+    waits.push_back({&communicator, rank, trace.store_call_waits_for, describe(trace.store_call),
+                     member.job_time(trace.store_call_began),
+                     time_in_store_call(trace, member.process->read_at)});
   int transfers = 0;
   for (const TracedOperation& each : member.trace->operations) {
     if (!each.under_way() || (each.is_transfer() && ++transfers > kMostTransfers)) continue;
@@ -247,7 +270,6 @@ void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wai
       waits.push_back({&communicator, rank, peer, numbered(each), member.job_time(each.began),
                        each.ended - each.began});
     };
-    const auto size = static_cast<int>(communicator.members.size());
     if (each.is_transfer()) {
       if (each.record.peer >= 0 && each.record.peer < size && each.record.peer != rank &&
           !is_met(communicator, rank, each))
@@ -378,6 +400,7 @@ std::vector<Wait> find_cycle(const std::vector<Wait>& waits) {
 }
 
 std::string where_now(const TracedRank& rank, std::int64_t read_at) {
+  if (rank.store_call != StoreCall::none) return where_in_store_call(rank, read_at);
   if (rank.state == RingState::failed) return "failed: " + rank.failure;
   if (rank.operations.empty())
     return rank.state == RingState::closed ? "closed" : "has called nothing yet";

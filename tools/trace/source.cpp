@@ -179,6 +179,11 @@ void read_trace(const Fd& file, bool live, TracedProcess& into) {
     rank.world_rank = ring.world_rank.load();
     rank.failure_kind = ring.failure_kind.load();
     if (rank.state == RingState::failed) rank.failure = text_of(ring.failure);
+    if (const StoreCall call = ring.store_call.load(); call <= StoreCall::agree) {
+      rank.store_call = call;
+      rank.store_call_began = scale.time(ring.store_call_began.load());
+      rank.store_call_waits_for = ring.store_call_waits_for.load();
+    }
     read_records(file, offset + kRingHeadBytes, capacity, scale, rank);
     const Copy again(file, offset, kRingHeadBytes);
     const bool same = again.as<RingHead>()->use.load() == ring.use.load();

@@ -62,6 +62,10 @@ std::string describe(const TracedOperation& operation) {
   return tutti::describe(call);
 }
 
+std::string describe(StoreCall call) {
+  return call == StoreCall::shrink ? "shrink" : call == StoreCall::grow ? "grow" : "agree";
+}
+
 std::string algorithm_of(const TracedOperation& operation) {
   const auto index = static_cast<std::size_t>(operation.record.kinds >> 32);
   return index < algorithms().size() ? std::string(algorithms()[index].name)

@@ -39,6 +39,9 @@ struct TracedRank {
   RingState state = RingState::open;
   std::uint32_t failure_kind = 0;
   std::string failure;
+  StoreCall store_call = StoreCall::none;  ///< The call in which it is; not among `operations`.
+  std::int64_t store_call_began = 0;
+  int store_call_waits_for = -1;  ///< As in RingHead.
   std::vector<TracedOperation> operations;
 
   /// Returns the last collective, or null if there is none.
@@ -59,6 +62,8 @@ struct TracedProcess {
 /// Returns the call, for example "all_reduce(1024 x f32, sum)" or "send(8 x f32) to rank 1 with tag
 /// 3". Any record is accepted, since it may come from a file.
 std::string describe(const TracedOperation& operation);
+/// Returns "shrink", "grow" or "agree".
+std::string describe(StoreCall call);
 /// Returns the name of the algorithm of a collective.
 std::string algorithm_of(const TracedOperation& operation);
 /// Returns for example "ok", "under way" or "timeout".
