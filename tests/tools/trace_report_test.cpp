@@ -103,6 +103,37 @@ TEST(TraceReport, CallsNobodyAStragglerWhereAllComeAtTheSameTime) {
                                   Not(HasSubstr("Straggler")), Not(HasSubstr("waits"))));
 }
 
+// Returns a job of operations, each of which the rank enters last that `who` returns, 5 ms late.
+template <typename Who>
+Job late_by_turns(int ranks, std::uint64_t operations, Who who) {
+  Job job(ranks);
+  for (std::uint64_t number = 0; number < operations; ++number)
+    for (int rank = 0; rank < ranks; ++rank)
+      job.add(rank, operation(number,
+                              static_cast<std::int64_t>(number) * 20 * kMs +
+                                  (rank == who(static_cast<int>(number)) ? 5 * kMs : rank),
+                              static_cast<std::int64_t>(number) * 20 * kMs + 6 * kMs));
+  return job;
+}
+
+TEST(TraceReport, CallsNobodyAStragglerWhereAllAreLateByTurns) {
+  for (const int ranks : {2, 4, 100}) {
+    Job job = late_by_turns(ranks, 100, [=](int number) { return number * 7 % ranks; });
+    job.processes[1].ranks[0].operations[50].began += 25 * kMs;
+    EXPECT_THAT(job.report(), HasSubstr("No straggler in the last 100 operations; the latest was "
+                                        "rank 1 in #50, "));
+  }
+}
+
+TEST(TraceReport, NamesAllRanksThatStandOut) {
+  const Job job =
+      late_by_turns(4, 100, [](int number) { return number % 10 == 0 ? 0 : 1 + number % 2; });
+  const std::string report = job.report();
+  EXPECT_THAT(report, AllOf(HasSubstr("Straggler: rank 1 entered last in 40 of 100"),
+                            HasSubstr("Straggler: rank 2 entered last in 50 of 100"),
+                            Not(HasSubstr("Straggler: rank 0"))));
+}
+
 TEST(TraceReport, SaysWhichRanksCalledDifferentThingsUnderTheSameNumber) {
   Job job(3);
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,6 +1,6 @@
 // A job for the tests of tutti-trace, in which something is wrong.
 //
-// usage: traced_program <what>    slow: rank 1 comes late to each of ten calls, and all ranks wait
+// usage: traced_program <what>    slow: rank 1 comes late to each of 30 calls, and all ranks wait
 //                                 then; alive: it goes on so; absent: rank 1 does not come to the
 //                                 third call; cycle: each rank receives from the next; different:
 //                                 rank 1 makes another call; group: two communicators, then waits;
@@ -41,7 +41,7 @@ void run(std::string_view what) {
   auto comm = tutti::Communicator::from_env();
   std::vector<float> values(2, 1);
   comm.barrier();
-  if (what == "slow" || what == "alive") come_late(comm, what == "slow" ? 10 : -1);
+  if (what == "slow" || what == "alive") come_late(comm, what == "slow" ? 30 : -1);
   if (what == "absent") {
     comm.all_reduce(std::span(values));
     if (comm.rank() == 1) wait_for_the_end();

@@ -88,7 +88,7 @@ std::string report_with(const TracedJobOf& job, const std::string& wanted,
 TEST(TuttiTrace, NamesTheRankThatIsLate) {
   TracedJobOf job("slow");
   ASSERT_TRUE(job.command().wait_for_output("waits"));
-  const std::string said = report_with(job, "of 11 operations");
+  const std::string said = report_with(job, "of 31 operations");
   EXPECT_THAT(said, AllOf(HasSubstr("of 3 ranks"), HasSubstr("Straggler: rank 1 entered last in "),
                           Not(HasSubstr("Never came"))));
   const std::string first = "Straggler: rank ";  // the one that costs most
@@ -145,7 +145,7 @@ TEST(TuttiTrace, WritesATraceThatIsValid) {
   TracedJobOf job("slow");
   ASSERT_TRUE(job.command().wait_for_output("waits"));
   const fs::path path = fs::path(testing::TempDir()) / fmt::format("trace.{}.json", getpid());
-  report_with(job, "of 11 operations", {"-o", path});
+  report_with(job, "of 31 operations", {"-o", path});
   const Said full = trace({"--job", "-o", "/dev/full", job.ranks().front()});
   EXPECT_THAT(full.err, HasSubstr("/dev/full: it cannot be written: No space left on device"));
   std::ifstream file(path);
@@ -157,7 +157,7 @@ TEST(TuttiTrace, WritesATraceThatIsValid) {
     EXPECT_GE(event.at("dur").get<double>(), 0.0);
     reductions += event.at("name") == "all_reduce(2 x f32, sum)";
   }
-  EXPECT_EQ(reductions, 30);
+  EXPECT_EQ(reductions, 90);
   // What cannot be read or written costs neither the rest of the report nor the older file.
   const Said some = trace({"--job", "4194305", "-o", path, job.ranks().front()});
   EXPECT_EQ(some.status, 1);

@@ -1,6 +1,8 @@
 #include "trace/report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <set>
@@ -15,9 +17,13 @@ namespace {
 
 using Member = TracedCommunicator::Member;
 
-// Ranks are called stragglers where they have kept the others waiting for so long in all, and for a
-// tenth of the time in which any rank did.
+// A straggler has kept the others waiting for so long in all, and was last so often.
 constexpr std::int64_t kWorthTelling = 1'000'000;
+constexpr int kLeastOften = 8;
+
+// A straggler is so many times as late as half of the other ranks, and so many standard deviations
+// more often than by chance.
+constexpr int kTimesTheOthers = 3, kDeviations = 3;
 
 // A rank goes on if others have waited for it for less than this, in nanoseconds, since its last
 // sign of life. The traces of a job that runs are read one after the other.
@@ -162,10 +168,8 @@ std::string stragglers_text(const TracedCommunicator& communicator) {
   const Stragglers found = find_stragglers(communicator);
   if (found.operations == 0) return {};
   std::string text;
-  std::int64_t all = 0;
-  for (const Lateness& late : found.ranks) all = sum_of(all, late.total);
   for (const Lateness& late : found.ranks) {
-    if (late.total < std::max(kWorthTelling, all / 10)) break;
+    if (!late.stands_out) continue;
     text += fmt::format(
         "  Straggler: rank {} entered last in {} of {} operations, {} later than the median rank "
         "on "
@@ -173,9 +177,18 @@ std::string stragglers_text(const TracedCommunicator& communicator) {
         late.rank, late.last, found.operations, show_duration(late.total / late.last),
         show_duration(late.worst), late.worst_number, show_duration(late.total));
   }
-  if (text.empty())
-    text = fmt::format("  No straggler in the last {} operations.\n", found.operations);
-  return text;
+  if (!text.empty()) return text;
+  const auto latest =
+      std::max_element(found.ranks.begin(), found.ranks.end(),
+                       [](const Lateness& a, const Lateness& b) { return a.worst < b.worst; });
+  return fmt::format(
+      "  No straggler in the last {} operation{}{}.\n", found.operations,
+      found.operations == 1 ? "" : "s",
+      latest->worst < kWorthTelling
+          ? ""
+          : fmt::format("; the latest was rank {} in #{}, {} later than the median "
+                        "rank",
+                        latest->rank, latest->worst_number, show_duration(latest->worst)));
 }
 
 std::string waits_text(const TracedJob& job) {
@@ -298,6 +311,29 @@ void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wai
   }
 }
 
+// Returns what at least half of the other ranks do not exceed.
+template <typename Amount>
+Amount median_of_others(const std::vector<Lateness>& ranks, std::size_t own,
+                        Amount Lateness::*amount) {
+  std::vector<Amount> others;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (i != own) others.push_back(ranks[i].*amount);
+  const auto middle = others.begin() + static_cast<std::ptrdiff_t>((others.size() - 1) / 2);
+  std::nth_element(others.begin(), middle, others.end());
+  return *middle;
+}
+
+// `ranks` are all that might have been the last.
+bool stands_out(const std::vector<Lateness>& ranks, std::size_t own, int operations) {
+  const Lateness& late = ranks[own];
+  const double chance = 1.0 / static_cast<double>(ranks.size());
+  const double by_chance = operations * chance;
+  const double often = by_chance + kDeviations * std::sqrt(by_chance * (1 - chance));
+  return late.total >= kWorthTelling && late.last >= kLeastOften && late.last >= often &&
+         late.last / kTimesTheOthers >= median_of_others(ranks, own, &Lateness::last) &&
+         late.total / kTimesTheOthers >= median_of_others(ranks, own, &Lateness::total);
+}
+
 }  // namespace
 
 Stragglers find_stragglers(const TracedCommunicator& communicator, std::int64_t since) {
@@ -306,16 +342,17 @@ Stragglers find_stragglers(const TracedCommunicator& communicator, std::int64_t 
     int rank;
   };
   std::map<std::uint64_t, std::vector<Entry>> by_number;
+  std::map<int, Lateness> late;
   for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
     const Member& member = communicator.members[rank];
     if (member.trace == nullptr) continue;
+    late[static_cast<int>(rank)].rank = static_cast<int>(rank);
     for (const TracedOperation& each : member.trace->operations)
       if (!each.is_transfer() && member.job_time(each.began) > since)
         by_number[each.record.number].push_back(
             {member.job_time(each.began), static_cast<int>(rank)});
   }
   Stragglers found;
-  std::map<int, Lateness> late;
   for (auto& [number, entries] : by_number) {
     if (entries.size() < 2) continue;
     ++found.operations;
@@ -324,13 +361,15 @@ Stragglers find_stragglers(const TracedCommunicator& communicator, std::int64_t 
     const Entry& last = entries.back();
     const std::int64_t by = last.began - entries[(entries.size() - 1) / 2].began;
     Lateness& rank = late[last.rank];
-    rank.rank = last.rank;
     ++rank.last;
     rank.total = sum_of(rank.total, by);
     if (by > rank.worst) rank.worst_number = number;
     rank.worst = std::max(rank.worst, by);
   }
   for (const auto& [rank, each] : late) found.ranks.push_back(each);
+  for (std::size_t i = 0; i < found.ranks.size(); ++i)
+    found.ranks[i].stands_out = stands_out(found.ranks, i, found.operations);
+  std::erase_if(found.ranks, [](const Lateness& each) { return each.last == 0; });
   std::stable_sort(found.ranks.begin(), found.ranks.end(),
                    [](const Lateness& a, const Lateness& b) { return a.total > b.total; });
   return found;

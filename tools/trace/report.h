@@ -18,6 +18,7 @@ struct Lateness {
   std::int64_t total = 0;  ///< The sum of the times by which it came later than the median rank.
   std::int64_t worst = 0;  ///< The largest of these times, and the operation in which it occurred.
   std::uint64_t worst_number = 0;
+  bool stands_out = false;  ///< It is a straggler, by the rule in docs/tracing.md.
 };
 
 /// The times at which ranks entered the operations whose records at least two ranks have.
