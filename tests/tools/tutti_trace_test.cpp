@@ -120,15 +120,14 @@ TEST(TuttiTrace, NamesTheCallsWhoseRanksAgreeOverTheStoreAndForWhomTheyWait) {
   for (const std::string call : {"agree", "shrink"}) {
     SCOPED_TRACE(call);
     TracedJobOf job(call);
-    const std::string waits = "rank 2 waits for rank 1 in " + call + ", for ";
-    report_with(job, "rank 0 waits for rank 1 in " + call);
-    EXPECT_THAT(report_with(job, waits),
-                AllOf(HasSubstr("in " + call + " for "),
-                      HasSubstr("All that waits there ends at rank 1 of tutti/1: in no operation"),
-                      Not(HasSubstr("Deadlock"))));
+    report_with(job, "rank 0 waits for rank 1 in " + call + ", for ");
+    report_with(job, "rank 2 waits for rank 1 in " + call + ", for ");
+    const std::string end = "All that waits there ends at rank 1 of tutti/1: in no operation";
+    EXPECT_THAT(report_with(job, end), AllOf(HasSubstr(end), HasSubstr("in " + call + " for "),
+                                             Not(HasSubstr("Deadlock"))));
   }
   TracedJobOf job("grow");
-  EXPECT_THAT(report_with(job, "in grow for "), HasSubstr(", waits for newcomers"));
+  EXPECT_THAT(report_with(job, "waits for newcomers"), HasSubstr("in grow for "));
 }
 
 TEST(TuttiTrace, ListsTheCommunicatorsOfAProcess) {
@@ -279,6 +278,16 @@ TEST(TuttiTrace, SaysInWordsWhatCannotBeRead) {
   EXPECT_THAT(trace({fifo}).err, HasSubstr("it is no trace of tutti"));
   fs::remove(fifo);
   EXPECT_EQ(trace({"--times", "3"}).status, 2);
+}
+
+TEST(TuttiTrace, NamesTheLimitOnTheSizeOfFilesWithWhichRecordsArePrivate) {
+  TracedJobOf job("slow", {"sh", "-c", "ulimit -f 1000000; exec \"$@\"", "sh"});
+  ASSERT_TRUE(job.command().wait_for_output("waits"));
+  for (const pid_t pid : job.command().marked_processes()) {
+    const Said said = trace({std::to_string(pid)});
+    EXPECT_EQ(said.status, 1);
+    EXPECT_THAT(said.err, HasSubstr("a limit on the size of files (ulimit -f)"));
+  }
 }
 
 TEST(TuttiTrace, RefusesOptionsThatMeanNothing) {

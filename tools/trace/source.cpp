@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -220,6 +221,12 @@ std::string status_line(pid_t pid, std::string_view name) {
   return {};
 }
 
+// With a limit on the size of files, the records of a process are private to it.
+bool has_file_size_limit(pid_t pid) {
+  rlimit limit{};
+  return prlimit(pid, RLIMIT_FSIZE, nullptr, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 // Returns the number by which the process knows itself, in the innermost namespace.
 std::int64_t own_number(pid_t pid) {
   const std::string numbers = status_line(pid, "NSpid:");
@@ -283,9 +290,15 @@ TracedProcess read_process(pid_t pid) {
                                  "run tutti-trace as its user"
                                : std::strerror(errno));
   if (traces->empty())
-    refuse(process.source,
-           "it does not use tutti, or has made no communicator yet, or its tutti is too old to "
-           "record operations");
+    refuse(
+        process.source,
+        fmt::format("it does not use tutti, or has made no communicator yet, or its tutti is too "
+                    "old to record operations{}",
+                    has_file_size_limit(pid)
+                        ? "; or it does, and has a limit on the size of files (ulimit -f), with "
+                          "which only dumps show its operations: lift the limit, or set "
+                          "TUTTI_TRACE_DIR"
+                        : ""));
   for (const Fd& trace : *traces) read_trace(trace, true, process);
   process.pid = pid;
   const std::string state = status_line(pid, "State:");
