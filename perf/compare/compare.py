@@ -59,7 +59,7 @@ def chosen_cells(args):
 
 def chosen_libraries(args):
     """Returns the libraries that are installed, tutti first, and lines about those that are not."""
-    fit = [library for library in LIBRARIES if (library.launch if args.machines == 1 else library.across)]
+    fit = [library for library in LIBRARIES if library.runs(args.machines)]
     short = ["openmpi"] if args.machines == 1 else ["bare", "openmpi_tcp"]
     names = args.peers or ([library.name for library in LIBRARIES] if args.full else short)
     here, missing = [], []
@@ -116,14 +116,14 @@ class Measuring:
         for cell in cells:
             # A library that fails in an operation, or does not offer it, is no longer measured in it.
             sides = [library.name for library in self.programs
-                     if (library.name, cell.operation, cell.ranks) not in self.failures]
+                     if library.serves(cell.ranks) and (library.name, cell.operation, cell.ranks) not in self.failures]
             if wants_more(self.samples, cell, sides, self.rounds):
                 left.setdefault((cell.operation, cell.ranks), []).append(cell.size)
         return left
 
     def measure(self, library, operation, ranks, sizes, number):
         key = (library.name, operation, ranks)
-        if key in self.failures:
+        if key in self.failures or not library.serves(ranks):
             return
         where = (ranks, ranks > self.cores, self.build)
         starts = library.across(self.machines, *where) if self.machines else [library.launch(*where)]
@@ -238,6 +238,9 @@ def parse():
         parser.error(why)
     if args.by_turns and args.machines == 1:
         parser.error("--by-turns needs --machines")
+    unfit = [library.name for library in LIBRARIES if library.name in (args.peers or []) and not library.runs(args.machines)]
+    if unfit:
+        parser.error(f"--peers {' '.join(unfit)}: measured {'between machines' if args.machines == 1 else 'on one machine'} alone")
     if any(ranks % args.machines for ranks in args.ranks or []):
         parser.error("each machine has as many ranks as the others")
     turns = "-by-turns" if args.by_turns else ""

@@ -136,6 +136,13 @@ class Library:
     version: tuple  # a command that prints the version in its first line
     program: str
     across: object = None  # (machines, ...) -> such words for each command; None: not between machines
+    most_ranks: int = None  # None: any number
+
+    def runs(self, machines):
+        return (self.launch if machines == 1 else self.across) is not None
+
+    def serves(self, ranks):
+        return self.most_ranks is None or ranks <= self.most_ranks
 
     def missing(self):
         """Returns the packages to install, or None if it can be compared."""
@@ -168,7 +175,8 @@ OPEN_MPI_PACKAGES = "openmpi-bin and libopenmpi-dev"
 # Open MPI's UCX refuses machines without a suitable network card, unless it is told that any device will do.
 LIBRARIES = [
     Library("tutti", "tutti", (), "", (), "", (), tutti_run, (), "tutti_bench", by_variables),
-    Library("bare", "bare sockets", (), "", ("c++",), "bare_bench.cpp", (), None, (), "bare_bench", by_variables),
+    Library("bare", "bare sockets", (), "", ("c++",), "bare_bench.cpp", (), None, (), "bare_bench", by_variables,
+            most_ranks=2),
     Library("openmpi_tcp", "Open MPI (TCP)", MPICXX["openmpi"], OPEN_MPI_PACKAGES, ("mpicxx.openmpi",), "mpi_bench.cpp",
             (), None, ("mpirun.openmpi", "--version"), "openmpi_bench", open_mpi_across),
     Library("openmpi", "Open MPI (vader, process_vm_readv)", MPICXX["openmpi"], OPEN_MPI_PACKAGES,

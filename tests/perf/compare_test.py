@@ -218,6 +218,24 @@ class Libraries(unittest.TestCase):
         absent = libraries.Library("x", "X", ("no-such-program",), "some-package", (), "", (), None, (), "x")
         self.assertEqual(absent.missing(), "some-package")
 
+    def test_more_ranks_than_a_peer_has_are_no_failure_of_it(self):
+        measuring = compare.Measuring.__new__(compare.Measuring)
+        measuring.samples, measuring.failures, measuring.rounds = [], {}, 1
+        by_name = {library.name: library for library in libraries.LIBRARIES}
+        measuring.programs = {by_name[name]: None for name in ("tutti", "bare")}
+        measuring.measure(by_name["bare"], "all_reduce", 4, [8], 0)
+        self.assertEqual(measuring.failures, {})
+        self.assertFalse(by_name["bare"].serves(4))
+        measuring.samples = [sample("tutti", 3, cell=CELL._replace(ranks=4))]
+        self.assertEqual(measuring.unfinished([CELL, CELL._replace(ranks=4)]), {("all_reduce", 2): [CELL.size]})
+
+    def test_a_peer_that_does_not_run_there_is_refused(self):
+        for words in (["--peers", "bare"], ["--peers", "bare", "openmpi"]):
+            done = subprocess.run([sys.executable, ROOT / "perf" / "compare" / "compare.py", *words], capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--peers bare: measured between machines alone", done.stderr)
+
     def test_a_command_without_end_is_ended_and_what_it_wrote_is_kept(self):
         with self.assertRaises(libraries.Failure) as caught:
             libraries.run(["sh", "-c", "echo written; exec sleep 60"], 0.5)
