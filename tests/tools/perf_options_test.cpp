@@ -281,6 +281,10 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"--explain", "--limits"}, ErrorKind::usage, "excludes");
   refused({"broadcast", "--limits"}, ErrorKind::usage, "excludes");
   refused({"--limits", "--ranks", "4"}, ErrorKind::usage, "excludes");
+  for (const auto& [option, value] :
+       {std::pair{"-d", "double"}, {"-o", "max"}, {"-R", "1"}, {"-J", "file"}, {"-n", "5"}})
+    refused({"--limits", option, value}, ErrorKind::usage, "means nothing to it: it takes -b, -e");
+  EXPECT_TRUE(parsed({"--limits", "-b", "8", "-e", "1M", "-i", "8", "-f", "2"}).limits);
   refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "processes of one rank each");
   refused({"-g", "2", "--ranks", "2"}, ErrorKind::unavailable, "tutti-run -n 2 -- tutti-perf");
   refused({"--device=first"}, ErrorKind::usage, "--device=first: expected rank, or the number");

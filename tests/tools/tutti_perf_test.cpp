@@ -235,6 +235,12 @@ TEST(TuttiPerf, WritesJsonToStandardOutputAlsoWhereThatIsAFile) {
   std::remove(path.c_str());
 }
 
+TEST(TuttiPerf, RefusesToMeasureTheLimitsInEachRankOfALauncher) {
+  Command command({TUTTI_RUN, "-n", "2", TUTTI_PERF, "--limits"});
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.err(), HasSubstr("--limits measures two cores of its own: run it without"));
+}
+
 TEST(TuttiPerf, MeasuresTheLimitsOfTheMachine) {
   Command command(perf({"--limits", "-b", "8", "-e", "4K", "-f", "512"}));
   const int status = command.wait();

@@ -199,6 +199,10 @@ void agree_on_device(Options& options, Config& config) {
 }
 
 int print_limits(const Options& options) {
+  if (launched())
+    throw Error(ErrorKind::usage,
+                "--limits measures two cores of its own: run it without a launcher, whose ranks "
+                "would disturb each other");
   const std::vector<int> cores = allowed_cores();
   if (cores.size() < 2)
     throw Error(ErrorKind::unavailable, "--limits needs two cores, and this process may use one");

@@ -200,10 +200,10 @@ void declare_output(CLI::App& app, Options& options) {
   app.add_option("-M,--memory_report,--memory", options.memory,
                  "1: memory of communicator and buffers, of the rank that has most")
       ->check(CLI::Range(0, 1));
-  auto* const limits =
-      app.add_flag("--limits", options.limits,
-                   "Measure this machine: the least that an all_reduce of two ranks could take")
-          ->excludes("operation", "--ranks", "--nthreads");
+  auto* const limits = app.add_flag("--limits", options.limits,
+                                    "Measure this machine: the least that an all_reduce of two "
+                                    "ranks could take; with -b, -e, -i and -f alone")
+                           ->excludes("operation", "--ranks", "--nthreads");
   auto* const explain =
       app.add_flag("--explain", options.explain,
                    "For each size what every algorithm would take, as predicted, and takes; and "
@@ -262,6 +262,21 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
   app.option_defaults()->group("Options");
   app.set_version_flag("--version", std::string(version()));
   app.footer(kFooter);
+}
+
+/// Refuses options that say nothing to --limits.
+void check_limits(const CLI::App& app) {
+  if (app.count("--limits") == 0) return;
+  constexpr std::string_view kOwn[] = {"--limits", "--minbytes", "--maxbytes", "--stepbytes",
+                                       "--stepfactor"};
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 &&
+        std::find(std::begin(kOwn), std::end(kOwn), option->get_name()) == std::end(kOwn))
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("--limits measures two cores of this machine, and {} means nothing to "
+                      "it: it takes -b, -e, -i and -f",
+                      option->get_name()));
 }
 
 std::optional<int> root_option(const std::string& text) {
@@ -455,6 +470,7 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
   options.ranks_given = app.count("--ranks") > 0;
   interpret_ranks(options, texts);
   check_device(options);
+  check_limits(app);
   interpret_measuring(options, texts);
   read_environment(options);
   return options;
