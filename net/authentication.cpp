@@ -78,11 +78,11 @@ std::string_view describe(AuthFailure failure) noexcept {
       return "has a secret and this rank has none; give all ranks the same TUTTI_SECRET_FILE or "
              "TUTTI_SECRET";
     case AuthFailure::no_secret_there:
-      return "has no secret and trusts the network, and this rank has one; give all ranks the same "
+      return "has no secret and this rank has one; give all ranks the same "
              "TUTTI_SECRET_FILE or TUTTI_SECRET, or none of them";
     case AuthFailure::wrong_secret:
-      return "has another secret than this rank, so it is another job's or one of the two was "
-             "started with the wrong TUTTI_SECRET_FILE or TUTTI_SECRET";
+      return "has another secret than this rank, or none, so it is another job's or one of the two "
+             "was started without TUTTI_SECRET_FILE and TUTTI_SECRET, or with the wrong one";
     case AuthFailure::other_job:
       return "has this rank's secret and belongs to a job of another name; give each job a port of "
              "its own";

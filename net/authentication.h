@@ -94,9 +94,11 @@ enum class AuthFailure {
   none,
   not_tutti,        ///< The other end does not speak this protocol.
   other_version,    ///< The other end speaks another version of this protocol.
-  no_secret_here,   ///< The other end has a secret; this one trusts the network.
-  no_secret_there,  ///< This end has a secret; the other one trusts the network.
-  wrong_secret,     ///< Both ends have a secret, and the secrets differ.
+  no_secret_here,   ///< The other end has a secret; this one has none.
+  no_secret_there,  ///< This end has a secret; the other one has none.
+  /// Both ends have a secret, and the secrets differ. One of them may be drawn for the connection,
+  /// by a rank that was given none.
+  wrong_secret,
   other_job,
   other_place,
   no_tls_here,   ///< The other end encrypts the connection; this one does not.

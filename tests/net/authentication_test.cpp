@@ -128,12 +128,16 @@ TEST(Authentication, RefusesAnotherSecretOnBothSides) {
   EXPECT_TRUE(ends.run().neither_done());
   EXPECT_EQ(ends.acceptor_state, AuthAcceptor::State::failed);
   EXPECT_EQ(ends.initiator.failure(), AuthFailure::wrong_secret);
+  // Where it was given none, a rank may prove itself with one that was drawn for the connection.
+  EXPECT_THAT(describe(ends.initiator.failure()),
+              HasSubstr("another secret than this rank, or none"));
 }
 
 TEST(Authentication, IsNotTalkedOutOfASecretByAnEndThatHasNone) {
   Ends trusting_acceptor(secret(), claim(), Secret(), claim());
   EXPECT_TRUE(trusting_acceptor.run().neither_done());
   EXPECT_EQ(trusting_acceptor.initiator.failure(), AuthFailure::no_secret_there);
+  EXPECT_THAT(describe(trusting_acceptor.initiator.failure()), Not(HasSubstr("trusts")));
   Ends trusting_initiator(Secret(), claim(), secret(), claim());
   EXPECT_TRUE(trusting_initiator.run().neither_done());
   EXPECT_EQ(trusting_initiator.initiator.failure(), AuthFailure::no_secret_here);
