@@ -36,7 +36,7 @@ void Collectives::look(TimePoint now, TimePoint deadline, Nanoseconds limit) {
   if (advance(1)) return;
   if (verdict) throw *verdict;
   if (asked(Inquiry::Reason::deadline, now, patience_at_deadline(limit)))
-    throw diagnose_deadline(situation(), engine_, limit);
+    throw diagnose_deadline(situation(), engine_, limit, parts_.runtime->config().timeout);
 }
 
 // Returns true once all peers have answered how far they are, or have had `patience` to do so.

@@ -101,7 +101,8 @@ void Messages::record_soon(const Transfer& transfer) noexcept {
 void Messages::look(TimePoint now) {
   if (unrecorded_ > 0) record_waiting();
   parts_.transport->progress();
-  const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
+  const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size,
+                               parts_.runtime->config().timeout};
   std::optional<TransferVerdict> verdict;
   if (now >= first_deadline(now) || !awaited_ranks_are_alive(here))
     verdict = diagnose_transfers(here, now);

@@ -81,6 +81,8 @@ class CallPlanner {
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
+  Choice choose_named(const CallKind& kind, const SelectRequest& request,
+                      std::string_view algorithm);
   std::optional<Choice> of_files(const CallKind& kind, const SelectRequest& request);
   int stripes_of(const CallKind& kind, std::uint32_t algorithm) const;
   MemoryKind memory_of_calls() const noexcept {

@@ -16,22 +16,26 @@ namespace tutti {
 
 Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
   const SelectRequest request = request_of(kind);
-  const std::string selected = algorithm.empty() ? this->selected(kind) : std::string();
-  if (!selected.empty()) algorithm = selected;
-  if (algorithm.empty()) {
-    const std::optional<Choice> meant = of_files(kind, request);
-    if (meant) return *meant;
-  }
+  if (!algorithm.empty()) return choose_named(kind, request, algorithm);
+  const std::string selected = this->selected(kind);
+  if (!selected.empty()) try {
+      return choose_named(kind, request, selected);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{} (Config::select named it)", error.what()));
+    }
+  const std::optional<Choice> meant = of_files(kind, request);
+  return meant ? *meant : parts_.prices->choose(request, parts_.runtime->config().algorithm, false);
+}
+
+Choice CallPlanner::choose_named(const CallKind& kind, const SelectRequest& request,
+                                 std::string_view algorithm) {
   const bool own = own_algorithms_.has(algorithm);
   if (own && request.pair_lengths)
     refuse(kind,
            fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
                        "know need one of tutti's",
                        algorithm));
-  if (!own)
-    return parts_.prices->choose(request,
-                                 algorithm.empty() ? parts_.runtime->config().algorithm : algorithm,
-                                 !algorithm.empty());
+  if (!own) return parts_.prices->choose(request, algorithm, true);
   const std::size_t most = request.max_message_bytes;
   const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
   const std::string why = why_unsuitable(own_algorithms_.properties(number), request);

@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::string_view kCallAlikeAdvice =
     "Make every rank call the same operations in the same order";
+constexpr std::string_view kChooseAlikeAdvice =
+    "Give every rank the same algorithms: files of schedules (TUTTI_SCHEDULES), algorithms of the "
+    "program's own, Config::select and the options of the call";
 
 std::string heading(const Situation& now) {
   return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
@@ -35,16 +38,19 @@ std::string what_it_called(const Situation& now, const StatusPage* status_page,
               : fmt::format("operation #{} (its arguments are no longer on record)", number);
 }
 
-// Describes differences between two calls that describe() does not show.
-std::string algorithms_apart(const CallSignature& here, const CallSignature& there) {
+// Returns the end of a message that has described both calls: differences that describe() does not
+// show, and what to do.
+std::string apart(const CallSignature& here, const CallSignature& there) {
   CallSignature same = there;
   same.algorithm = here.algorithm;
-  if (same != here || there == here) return "";
+  if (same != here || there == here) return fmt::format(". {}", kCallAlikeAdvice);
   if ((there.algorithm & here.algorithm & kOwnAlgorithm) != 0)
-    return " by an algorithm of the program's own that has another name, or plans otherwise, than "
-           "this rank's";
-  return fmt::format(" by {}, where this rank uses {}", describe_algorithm(there.algorithm),
-                     describe_algorithm(here.algorithm));
+    return fmt::format(
+        " by an algorithm of the program's own that has another name, or plans "
+        "otherwise, than this rank's. {}",
+        kChooseAlikeAdvice);
+  return fmt::format(" by {}, where this rank uses {}. {}", describe_algorithm(there.algorithm),
+                     describe_algorithm(here.algorithm), kChooseAlikeAdvice);
 }
 
 std::string where_it_is(const Situation& now, const StatusPage* status_page, std::uint64_t number) {
@@ -184,10 +190,10 @@ std::optional<Error> diagnose_peers(const Situation& now) {
     if (status_page != nullptr) {
       const auto theirs = status_page->call(now.number);
       if (theirs && *theirs != now.call)
-        return Error(ErrorKind::mismatch,
-                     fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
-                                 what_it_called(now, status_page, now.number),
-                                 algorithms_apart(now.call, *theirs), kCallAlikeAdvice));
+        return Error(
+            ErrorKind::mismatch,
+            fmt::format("{}, but rank {} called {}{}", heading(now), peer,
+                        what_it_called(now, status_page, now.number), apart(now.call, *theirs)));
       if (status_page->completed.load(std::memory_order_acquire) > now.number &&
           status.state != PeerStatus::State::corrupt &&
           status.state != PeerStatus::State::no_memory)
@@ -242,12 +248,13 @@ Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
                                    : whole_number(now.number, message.found.operation);
   const std::string here =
       theirs == now.number
-          ? (instead ? algorithms_apart(now.call, *instead) : "")
-          : fmt::format(", which here was {}",
-                        what_it_called(now, &now.transport.own_status_page(), theirs));
+          ? apart(now.call, instead ? *instead : now.call)
+          : fmt::format(", which here was {}. {}",
+                        what_it_called(now, &now.transport.own_status_page(), theirs),
+                        kCallAlikeAdvice);
   return Error(ErrorKind::mismatch,
-               fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
-                           what_it_called(now, status_page, theirs), here, kCallAlikeAdvice));
+               fmt::format("{}, but rank {} called {}{}", heading(now), message.peer,
+                           what_it_called(now, status_page, theirs), here));
 }
 
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
@@ -302,7 +309,14 @@ std::string describe_stall(const Situation& now, Nanoseconds age) {
   return text + statements.text("\n  ");
 }
 
-Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit) {
+std::string_view advice_at_deadline(Nanoseconds limit, Nanoseconds configured) noexcept {
+  return limit == configured ? "Find out what keeps it, or raise TUTTI_TIMEOUT_MS"
+                             : "Find out what keeps it, or raise the timeout that the program gave "
+                               "the call";
+}
+
+Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit,
+                        Nanoseconds configured) {
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
@@ -316,8 +330,8 @@ Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds 
   std::string awaited;
   for (int peer = engine.awaited(-1); peer >= 0; peer = engine.awaited(peer))
     awaited += fmt::format("{}{}", awaited.empty() ? "; this rank waits for rank " : ", ", peer);
-  text += awaited + ". Find out what keeps it, or raise TUTTI_TIMEOUT_MS";
-  return Error(ErrorKind::timeout, text);
+  return Error(ErrorKind::timeout,
+               fmt::format("{}{}. {}", text, awaited, advice_at_deadline(limit, configured)));
 }
 
 }  // namespace tutti

@@ -130,6 +130,10 @@ std::string describe_stall(const Situation& now, Nanoseconds age);
 
 /// Returns the error for a deadline that has passed: which ranks have not called the operation,
 /// which are in it, and for which ranks this one waits.
-Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit);
+/// `configured` is the limit that the settings give to calls.
+Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit,
+                        Nanoseconds configured);
+/// Returns what a message about a passed deadline advises.
+std::string_view advice_at_deadline(Nanoseconds limit, Nanoseconds configured) noexcept;
 
 }  // namespace tutti

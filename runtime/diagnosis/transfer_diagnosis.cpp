@@ -76,11 +76,10 @@ std::string how_far(const TransferSituation& at, const Transfer& transfer) {
 }
 
 Error passed_deadline(const TransferSituation& at, const Transfer& transfer) {
-  return Error(
-      ErrorKind::timeout,
-      fmt::format("{} did not end within {} ms: {}. Find out what keeps it, or raise "
-                  "TUTTI_TIMEOUT_MS",
-                  heading(at, transfer), transfer.call.timeout.count(), how_far(at, transfer)));
+  return Error(ErrorKind::timeout,
+               fmt::format("{} did not end within {} ms: {}. {}", heading(at, transfer),
+                           transfer.call.timeout.count(), how_far(at, transfer),
+                           advice_at_deadline(transfer.call.timeout, at.timeout)));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct TransferSituation {
   const PointToPoint& messages;
   int rank;
   int size;
+  Nanoseconds timeout;  ///< The limit that the settings give to transfers.
 };
 
 /// The reason why a transfer under way cannot end.

@@ -29,11 +29,11 @@ void check_transfer(const TransferCall& call, int size) {
     refuse(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
   if ((call.peer < 0 || call.peer >= size) && !(receives && call.peer == kAnySource))
     refuse(call, fmt::format("peer {} is not a rank; ranks are 0 to {}{}", call.peer, size - 1,
-                             receives ? fmt::format(", or kAnySource ({})", kAnySource) : ""));
+                             receives ? fmt::format(", or {} for any", kAnySource) : ""));
   if (call.tag < 0 && !(receives && call.tag == kAnyTag))
     refuse(call, fmt::format("tag {} is out of range; tags are 0 to {}{}", call.tag,
                              std::numeric_limits<int>::max(),
-                             receives ? fmt::format(", or kAnyTag ({})", kAnyTag) : ""));
+                             receives ? fmt::format(", or {} for any", kAnyTag) : ""));
   const std::size_t most =
       static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(call.type);
   if (call.count > most)

@@ -213,6 +213,16 @@ TEST_P(ScheduleFilesOver, FilesThatDifferBetweenRanksAreAMismatch) {
   EXPECT_THAT(outcomes, testing::Not(Contains(IsEmpty())));
 }
 
+TEST_P(ScheduleFilesOver, AFileThatOneRankAloneHasIsAMismatchThatNamesFiles) {
+  const std::string path = write("own.xml", kMsccl);
+  const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
+    if (comm.rank() == 0) comm.add_schedules(path);
+    std::vector<float> data(100, 1);
+    comm.all_reduce(std::span(data), Op::sum, comm.rank() == 0 ? by("halves") : CallOptions());
+  });
+  EXPECT_THAT(outcomes, Contains(AllOf(HasSubstr("mismatch"), HasSubstr("TUTTI_SCHEDULES"))));
+}
+
 TEST_P(ScheduleFilesOver, SplitOffCommunicatorsHaveTheFilesOfTheirOwnNumberOfRanks) {
   write("halves.xml", kMsccl);
   EXPECT_THAT(run_ranks(4, with_folder(),

@@ -232,6 +232,7 @@ TEST_F(Selection, NameThatIsUnknownAndAFunctionThatThrowsAreUsage) {
                           const auto reduced =
                               outcome_of([&] { comm.all_reduce(std::span(data)); });
                           EXPECT_THAT(reduced, AllOf(StartsWith("usage: "), HasSubstr("'rong'")));
+                          EXPECT_THAT(reduced, HasSubstr("Config::select named it"));
                           EXPECT_THAT(outcome_of([&] { comm.barrier(); }),
                                       AllOf(StartsWith("usage: barrier"), HasSubstr("no idea")));
                           EXPECT_THAT(outcome_of([&] { comm.broadcast(std::span(data), 0); }),
@@ -255,7 +256,8 @@ TEST_F(Selection, RanksWhoseFunctionsDisagreeAreToldWhichAlgorithmEachTook) {
     comm.barrier();
   });
   EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("algorithm ring"),
-                                   HasSubstr("algorithm one_shot"))));
+                                   HasSubstr("algorithm one_shot"),
+                                   HasSubstr("Give every rank the same algorithms"))));
 }
 
 TEST_F(Selection, CallsOwnOptionGoesBeforeTheFunction) {
