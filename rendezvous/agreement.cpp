@@ -121,8 +121,8 @@ class Exchange {
     const std::vector<int> missing = missing_from(0, deadline);
     std::string text;
     if (!missing.empty())
-      text = fmt::format("{} of {} ranks did not come before the start-up deadline: {}",
-                         missing.size(), size_, list_ranks(missing));
+      text = fmt::format("{} of {} ranks did not come before the deadline: {}", missing.size(),
+                         size_, list_ranks(missing));
     store_.set(key, text, deadline);
     return text;
   }
@@ -214,10 +214,9 @@ std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int
     if (!is_over(error, deadline)) throw;
     const std::string missing = exchange.missing_ranks();
     if (missing.empty()) throw;  // the last rank has called in the meantime
-    throw Error(ErrorKind::timeout,
-                fmt::format("rank {}: {}; see whether they started and what they say, or raise "
-                            "TUTTI_STARTUP_TIMEOUT_MS",
-                            rank, missing));
+    throw Error(
+        ErrorKind::timeout,
+        fmt::format("rank {}: {}; see whether they started and what they say", rank, missing));
   }
 }
 

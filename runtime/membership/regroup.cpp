@@ -172,8 +172,12 @@ void Regrouping::join_members(TimePoint now, const Lost& lost, const Join& join)
     not_joined_.emplace(
         error.kind(),
         fmt::format("rank {} of {}: of {} not all could join the new communicator ({}); call {}() "
-                    "again",
-                    rank_, size_, describe(regrouped_), error.what(), call_));
+                    "again{}",
+                    rank_, size_, describe(regrouped_), error.what(), call_,
+                    error.kind() != ErrorKind::timeout
+                        ? ""
+                        : fmt::format(", with more patience: they had {} ms of it for that",
+                                      std::chrono::ceil<milliseconds>(deadline - now).count())));
   }
 }
 

@@ -379,6 +379,24 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   }
 }
 
+namespace {
+
+// Does what join_named() does at a start, with the start's deadline, which an error names that says
+// that it has passed.
+CommunicatorParts start_named(std::shared_ptr<Store> store, int rank, int size,
+                              const Process& process, const Secret& secret) {
+  try {
+    return join_named(std::move(store), {}, rank, size, process, secret,
+                      startup_deadline(*process.runtime));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+    throw Error(ErrorKind::timeout,
+                fmt::format("{}; or raise TUTTI_STARTUP_TIMEOUT_MS", error.what()));
+  }
+}
+
+}  // namespace
+
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
                              const std::function<Secret()>& secret,
                              std::vector<TransportEntry> known) {
@@ -393,13 +411,12 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
     bind_rank(rank, size, config);
     own.runtime = std::make_shared<Runtime>(config);
   });
-  return join_named(std::move(store), {}, rank, size, own, its, startup_deadline(*own.runtime));
+  return start_named(std::move(store), rank, size, own, its);
 }
 
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process) {
   check_ranks(rank, process.hub->size());
-  return join_named(std::move(store), {}, rank, process.hub->size(), process, {},
-                    startup_deadline(*process.runtime));
+  return start_named(std::move(store), rank, process.hub->size(), process, {});
 }
 
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,

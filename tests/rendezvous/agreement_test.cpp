@@ -207,7 +207,7 @@ TEST(Exchange, NamesEveryRankThatDidNotCome) {
       EXPECT_EQ(error.kind(), ErrorKind::timeout);
       EXPECT_THAT(error.what(), HasSubstr("3 of 6 ranks"));
       EXPECT_THAT(error.what(), HasSubstr("1, 3, 5"));
-      EXPECT_THAT(error.what(), HasSubstr("TUTTI_STARTUP_TIMEOUT_MS"));
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("before the deadline"), Not(HasSubstr("START"))));
     });
   for (std::thread& rank : ranks) rank.join();
 }

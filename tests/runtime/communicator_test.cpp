@@ -459,8 +459,9 @@ TEST(Communicator, AMissingRankIsATimeoutAtStartThatNamesIt) {
   Config config = quick_config("shm");
   config.startup_timeout = std::chrono::milliseconds(200);
   const auto store = std::make_shared<MemoryStore>();
-  EXPECT_THAT(outcome_of([&] { Communicator::create(store, 0, 2, config); }),
-              AllOf(StartsWith("timeout: "), HasSubstr("1")));
+  EXPECT_THAT(
+      outcome_of([&] { Communicator::create(store, 0, 2, config); }),
+      AllOf(StartsWith("timeout: "), HasSubstr("1"), HasSubstr("TUTTI_STARTUP_TIMEOUT_MS")));
 }
 
 TEST(Communicator, SettingsThatDifferAreAMismatchOnEveryRankNamingThem) {

@@ -155,6 +155,20 @@ TEST(Regroupings, WaitForThoseThatCouldNotReachTheStoreBeforeThePatienceEnded) {
   }
 }
 
+TEST(Regroupings, WhoseMembersCouldNotJoinInTimeNamePatience) {
+  const auto store = std::make_shared<MemoryStore>();
+  Regrouping growing(store, "grow", 0, 1, "grow");
+  growing.begin(std::chrono::steady_clock::now(), 1ms, {});
+  const auto in_vain = [](const auto&...) { throw Error(ErrorKind::timeout, "one did not come"); };
+  const auto none = [] { return std::vector<bool>(1); };
+  const std::string failure = outcome_of([&] {
+    while (!growing.step(std::chrono::steady_clock::now(), none, in_vain)) continue;
+  });
+  EXPECT_THAT(failure,
+              testing::HasSubstr("(one did not come); call grow() again, with more patience: "
+                                 "they had 2000 ms of it"));
+}
+
 TEST(RegroupingByTurns, NeverGoesOnWithFewerRanksThanOneDemands) {
   int made = 0, refused = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -79,7 +79,7 @@ void Hub::wait_for_all(int rank, TimePoint deadline) {
   throw Error(
       ErrorKind::timeout,
       fmt::format("rank {} of {} waited in this process for ranks that never came: {}; make all "
-                  "of them, or raise the start-up timeout",
+                  "of them",
                   rank, size(), missing));
 }
 

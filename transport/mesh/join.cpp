@@ -234,7 +234,7 @@ void Join::refuse_late() {
       missing += fmt::format("; rank {} is not reached: {}", caller.rank,
                              caller.obstacle.empty() ? "no answer yet" : caller.obstacle);
   throw Error(ErrorKind::timeout,
-              fmt::format("rank {}: not all connections were there before the start-up "
+              fmt::format("rank {}: not all connections were there before the "
                           "deadline{}; see whether a firewall stands between the machines, and "
                           "name the interfaces that reach all of them in TUTTI_INTERFACES",
                           context_.rank, missing));

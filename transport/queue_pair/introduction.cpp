@@ -164,7 +164,7 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
     if (now >= deadline)
       throw Error(ErrorKind::timeout,
                   fmt::format("rank {}: ranks that have not connected their devices before "
-                              "the start-up deadline: {}",
+                              "the deadline: {}",
                               context.rank, missing));
     if (check_times.due(now) && context.check) context.check();
     ::poll(fds.data(), fds.size(), probing ? 1 : std::min(net::poll_milliseconds(deadline), 100));

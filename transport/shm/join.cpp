@@ -128,7 +128,7 @@ std::vector<Link> Join::run(TimePoint deadline) {
       throw Error(
           ErrorKind::timeout,
           fmt::format("rank {} of {} waited {:.1f} s to join the others over shared memory; these "
-                      "never came: {}; see whether they hang or raise the start-up timeout",
+                      "never came: {}; see whether they hang",
                       context_.rank, context_.size,
                       std::chrono::duration<double>(now - start).count(), missing_ranks()));
     speak(now);
