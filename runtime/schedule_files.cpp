@@ -99,11 +99,4 @@ std::vector<ScheduleFilePtr> ScheduleFiles::of(int ranks) const {
   return found;
 }
 
-bool is_built_in_algorithm(std::string_view name) {
-  const auto& all = algorithms();
-  return name == "auto" || std::any_of(all.begin(), all.end(), [&](const Algorithm& algorithm) {
-           return algorithm.name == name;
-         });
-}
-
 }  // namespace tutti

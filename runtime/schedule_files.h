@@ -41,7 +41,4 @@ class ScheduleFiles {
   std::vector<ScheduleFilePtr> files_;
 };
 
-/// Returns whether tutti itself has an algorithm of this name, or uses the name for something else.
-bool is_built_in_algorithm(std::string_view name);
-
 }  // namespace tutti

@@ -5,8 +5,13 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include "common/text.h"
 
 namespace tutti::tools {
 
@@ -32,6 +37,32 @@ inline CLI::Validator as_size() {
             return text.starts_with('-') ? text + " is negative" : size(text);
           },
           "SIZE"};
+}
+
+/// Adds an option that takes a list, as in 2,4,8. CLI11's own lists pass over empty items. `checks`
+/// are applied to each item.
+template <typename T>
+CLI::Option* add_list(CLI::App& command, const std::string& names, std::vector<T>& into,
+                      const std::string& text, const std::vector<CLI::Validator>& checks = {}) {
+  const auto read = [&into, names, checks](const std::vector<std::string>& given) {
+    std::vector<T> list;
+    for (const std::string& each : given)
+      for (const std::string_view one : split(each, ',')) {
+        std::string item(one);
+        if (item.empty()) throw CLI::ValidationError(names, "an item of " + each + " is empty");
+        for (const CLI::Validator& check : checks)
+          if (const std::string why_not = check(item); !why_not.empty())
+            throw CLI::ValidationError(names, why_not);
+        if (!CLI::detail::lexical_cast(item, list.emplace_back()))
+          throw CLI::ConversionError(item, names);
+      }
+    into = std::move(list);
+  };
+  std::string usual;
+  for (const T& each : into) usual += (usual.empty() ? "" : ",") + CLI::detail::to_string(each);
+  return command.add_option_function<std::vector<std::string>>(names, read, text)
+      ->default_str(usual)
+      ->type_name(CLI::detail::type_name<T>());
 }
 
 /// Returns the exit status of a tool that has done its work: `status`, or 1 in place of 0 where

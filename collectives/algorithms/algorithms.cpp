@@ -117,4 +117,11 @@ std::span<const Algorithm> algorithms() {
   return list;
 }
 
+bool is_built_in_algorithm(std::string_view name) {
+  const auto all = algorithms();
+  return name == "auto" || std::any_of(all.begin(), all.end(), [&](const Algorithm& algorithm) {
+           return algorithm.name == name;
+         });
+}
+
 }  // namespace tutti

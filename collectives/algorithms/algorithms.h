@@ -35,8 +35,13 @@ struct Algorithm {
   bool reduces_at_once = false;
   /// How the ranks of several groups are numbered for it, where that is possible.
   collectives::Numbering numbering = collectives::Numbering::ranks;
+  bool grouped = false;  ///< Its plans go by the groups of the request themselves.
 
   bool knows(Collective what, int ranks) const;
+  /// Returns whether the groups of a request may change what it plans.
+  bool heeds_groups() const noexcept {
+    return grouped || numbering != collectives::Numbering::ranks;
+  }
   /// This rank's part of a collective that the algorithm knows.
   Schedule plan(const PlanRequest& request) const;
   /// The same in rounds. There are no repeats unless the algorithm says its schedule in rounds.
@@ -48,5 +53,8 @@ struct Algorithm {
 
 /// Returns all algorithms. Ranks compare an index in this list (CallSignature::algorithm).
 std::span<const Algorithm> algorithms();
+
+/// Returns whether tutti itself has an algorithm of this name, or uses the name for something else.
+bool is_built_in_algorithm(std::string_view name);
 
 }  // namespace tutti

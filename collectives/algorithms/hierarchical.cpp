@@ -87,15 +87,15 @@ Schedule rooted(const PlanRequest& request) {
 }  // namespace
 
 Algorithm hierarchical_algorithm() {
-  return {"hierarchical",
-          {{Collective::all_reduce, all_reduce},
-           {Collective::all_gather, all_gather},
-           {Collective::reduce_scatter, reduce_scatter},
-           {Collective::reduce, rooted},
-           {Collective::broadcast, rooted},
-           {Collective::barrier, rooted}},
-          false,
-          true};
+  return {.name = "hierarchical",
+          .plans = {{Collective::all_reduce, all_reduce},
+                    {Collective::all_gather, all_gather},
+                    {Collective::reduce_scatter, reduce_scatter},
+                    {Collective::reduce, rooted},
+                    {Collective::broadcast, rooted},
+                    {Collective::barrier, rooted}},
+          .rewrites_output = true,
+          .grouped = true};
 }
 
 }  // namespace tutti

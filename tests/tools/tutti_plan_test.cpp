@@ -120,6 +120,21 @@ TEST(TuttiPlan, WrongArgumentsNameWhatWouldBeRight) {
   EXPECT_THAT(complaint({"reduce", "hierarchical", "--groups", "0,1"}),
               HasSubstr("2 numbers for 4 ranks"));
   EXPECT_THAT(complaint({"reduce", "ring", "--json", "--dot"}), HasSubstr("excludes"));
+  EXPECT_THAT(complaint({"all_to_all", "pairwise", "--groups", "0,0,1,1"}),
+              HasSubstr("--groups: pairwise plans alike whatever the groups are"));
+  EXPECT_THAT(complaint({"reduce", "ring", "--groups", "0,0,,1,1"}),
+              HasSubstr("an item of 0,0,,1,1 is empty"));
+  for (const char* const list : {"-n", "--sizes", "-a"})
+    for (const char* const given : {",2", "2,", "2,,4", ""})
+      EXPECT_THAT(complaint({"sweep", "all_reduce", list, given}), HasSubstr("is empty"));
+  EXPECT_THAT(complaint({"sweep", "all_reduce", "-n", "1"}), HasSubstr("not in range"));
+  EXPECT_THAT(complaint({"sweep", "all_reduce", "-n", "two"}), HasSubstr("two"));
+  EXPECT_THAT(complaint({"sweep", "all_reduce", "--sizes", "-1"}), HasSubstr("negative"));
+  EXPECT_THAT(complaint({"-n", "8", "explain", "all_reduce"}),
+              HasSubstr("-n stands before the command: write it behind"));
+  for (const char* const taken : {"ring", "auto"})
+    EXPECT_THAT(complaint({"synthesize", "all_gather", "--name", taken}),
+                HasSubstr(std::string("--name: tutti uses ") + taken + " itself"));
 }
 
 /// A folder for the files of a test, which goes with it.

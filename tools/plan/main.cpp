@@ -57,9 +57,8 @@ void declare(CLI::App& app, Arguments& arguments) {
       app.add_option("algorithm", arguments.algorithm, "By name")->capture_default_str(),
       app.add_option("--root", arguments.root, "Root of broadcast, reduce, gather and scatter")
           ->capture_default_str(),
-      app.add_option("--groups", arguments.groups,
-                     "The number of each rank's group, as in 0,0,1,1: the machine on which it runs")
-          ->delimiter(','),
+      add_list(app, "--groups", arguments.groups,
+               "The number of each rank's group, as in 0,0,1,1: the machine on which it runs"),
       app.add_option("--rank", arguments.rank, "Show this rank's schedule alone"),
       app.add_option("--window", arguments.window, "Messages that a channel holds")
           ->capture_default_str()
@@ -124,6 +123,9 @@ int plan(const Arguments& arguments) {
   if (!arguments.groups.empty() && static_cast<int>(arguments.groups.size()) != arguments.ranks)
     throw CLI::ValidationError(fmt::format("--groups has {} numbers for {} ranks",
                                            arguments.groups.size(), arguments.ranks));
+  if (!arguments.groups.empty() && !algorithm.heeds_groups())
+    throw CLI::ValidationError(
+        fmt::format("--groups: {} plans alike whatever the groups are", algorithm.name));
   if (arguments.rank) check_rank("--rank", *arguments.rank, arguments.ranks);
 
   std::vector<Schedule> schedules;
@@ -152,6 +154,8 @@ int main(int argc, char** argv) {
     if (run && !arguments.collective.empty())
       throw CLI::ValidationError(
           fmt::format("'{}' is no argument of this command", arguments.collective));
+    if (run && app.count("--ranks") > 0)
+      throw CLI::ValidationError("-n stands before the command: write it behind");
     if (run) return run();
     if (!arguments.collective.empty()) return plan(arguments);
     print_matrix(arguments.ranks);

@@ -277,9 +277,8 @@ CLI::Option* add_ranks(CLI::App& command, Arguments& arguments) {
       ->each([&arguments](const std::string&) { arguments.ranks_given = true; });
 }
 
-CLI::Option* with_units(CLI::Option* option) {
-  return option->capture_default_str()->transform(as_size())->check(
-      CLI::Range(std::uint64_t{0}, kMostBytes));
+std::vector<CLI::Validator> of_bytes() {
+  return {as_size(), CLI::Range(std::uint64_t{0}, kMostBytes)};
 }
 
 }  // namespace
@@ -297,8 +296,11 @@ void add_explain(CLI::App& app, Run& run) {
   CLI::App* const command = add_command(
       app, run, "explain", "Predicts what each algorithm takes for a call", arguments, explain);
   add_ranks(*command, *arguments);
-  with_units(command->add_option("-s,--size", arguments->bytes,
-                                 "Bytes of the vector, or of a block, as in 16M"));
+  command
+      ->add_option("-s,--size", arguments->bytes, "Bytes of the vector, or of a block, as in 16M")
+      ->capture_default_str()
+      ->transform(as_size())
+      ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
   add_machine(*command, *arguments);
 }
 
@@ -310,10 +312,8 @@ void add_simulate(CLI::App& app, Run& run) {
   arguments->sizes = {1 << 20};
   command->add_option("algorithm", arguments->algorithm, "By name")->required();
   add_ranks(*command, *arguments);
-  with_units(command
-                 ->add_option("-s,--size", arguments->sizes,
-                              "Bytes of the vector, or of a block, as in 16M or 1K,1M")
-                 ->delimiter(','));
+  add_list(*command, "-s,--size", arguments->sizes,
+           "Bytes of the vector, or of a block, as in 16M or 1K,1M", of_bytes());
   add_machine(*command, *arguments);
 }
 
@@ -321,14 +321,10 @@ void add_sweep(CLI::App& app, Run& run) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* const command =
       add_command(app, run, "sweep", "Predicts many calls, as CSV", arguments, sweep);
-  command->add_option("-n,--ranks", arguments->rank_counts, "Numbers of ranks, as in 2,4,8")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->check(CLI::Range(2, kMostGraphRanks));
-  with_units(
-      command->add_option("-s,--sizes", arguments->sizes, "Bytes, as in 1K,1M")->delimiter(','));
-  command->add_option("-a,--algorithms", arguments->algorithms, "By name; by default all")
-      ->delimiter(',');
+  add_list(*command, "-n,--ranks", arguments->rank_counts, "Numbers of ranks, as in 2,4,8",
+           {CLI::Range(2, kMostGraphRanks)});
+  add_list(*command, "-s,--sizes", arguments->sizes, "Bytes, as in 1K,1M", of_bytes());
+  add_list(*command, "-a,--algorithms", arguments->algorithms, "By name; by default all");
   add_machine(*command, *arguments);
 }
 

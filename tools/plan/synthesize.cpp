@@ -106,6 +106,9 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows,
 
 int run_synthesis(const Arguments& arguments) {
   const Collective what = collective_named(arguments.collective);
+  if (is_built_in_algorithm(arguments.name))
+    throw CLI::ValidationError(
+        fmt::format("--name: tutti uses {} itself, so that no call could name it", arguments.name));
   if (arguments.root != 0 && !collectives::has_root(what))
     throw CLI::ValidationError(fmt::format("--root: {} has no root", to_string(what)));
   const auto [fabric, graph, title] = topology_of(arguments.path);
