@@ -201,6 +201,7 @@ AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string&
   output.append(bytes_of(challenge_));  // it also tells an initiator of another version ours
   if (hello.version != kAuthVersion || hello.tls > 1) return State::failed;
   hello_ = hello;
+  refuses_secret_ = (hello.has_secret != 0) != (challenge_.has_secret != 0);
   return State::proof;
 }
 
@@ -209,6 +210,7 @@ AuthAcceptor::State AuthAcceptor::judge(const AuthProof& proof, std::string& out
   AuthResult result;
   if (!same(proof.proof, prove(secret_, kInitiatorLabel, hello_, challenge_))) {
     result.verdict = AuthVerdict::wrong_secret;
+    refuses_secret_ = true;
     output.append(bytes_of(result));
     return State::failed;
   }

@@ -163,6 +163,9 @@ class AuthAcceptor {
 
   /// The size of the next message from the initiator in bytes; 0 if none is expected.
   std::size_t awaited_bytes() const noexcept;
+  /// Returns whether the initiator is refused for its secret, which is another one, or which one of
+  /// the two ends does not have.
+  bool refuses_secret() const noexcept { return refuses_secret_; }
 
   /// The rank that the initiator claims to be. It can be relied on once the proof was verified.
   std::uint32_t initiator() const noexcept { return hello_.initiator; }
@@ -179,6 +182,7 @@ class AuthAcceptor {
   AuthChallenge challenge_;
   State state_ = State::hello;
   AuthFailure failure_ = AuthFailure::none;
+  bool refuses_secret_ = false;
 };
 
 }  // namespace tutti::net

@@ -113,10 +113,10 @@ std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
 // Whether a socket is connected to itself. That happens when a socket connects to a free port of
 // this machine and the kernel assigns the same port to its own end.
 bool is_connected_to_itself(int socket) {
-  TcpPlace own, other;
-  own.bytes = other.bytes = sizeof own.address;
+  TcpPlace own;
+  own.bytes = sizeof own.address;
+  const TcpPlace other = peer_place(socket);
   return getsockname(socket, reinterpret_cast<sockaddr*>(&own.address), &own.bytes) == 0 &&
-         getpeername(socket, reinterpret_cast<sockaddr*>(&other.address), &other.bytes) == 0 &&
          own.bytes == other.bytes && std::memcmp(&own.address, &other.address, own.bytes) == 0;
 }
 
@@ -149,6 +149,14 @@ SocketAddress TcpPlace::socket_address() const {
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return {};
   return {host.data(), parse_number<int>(port.data()).value_or(0)};
+}
+
+TcpPlace peer_place(int socket) noexcept {
+  TcpPlace place;
+  place.bytes = sizeof place.address;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&place.address), &place.bytes) != 0)
+    return {};
+  return place;
 }
 
 Fd listen_tcp(const SocketAddress& where) {

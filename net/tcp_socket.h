@@ -22,6 +22,9 @@ struct TcpPlace {
   std::string text() const { return to_text(socket_address()); }  ///< "10.0.0.1:29500".
 };
 
+/// Returns the address of the other end; it has no bytes where that is not known.
+TcpPlace peer_place(int socket) noexcept;
+
 /// Returns a listening, non-blocking socket. It is bound to the host of `where` if that is a
 /// numeric address of this machine, or localhost; otherwise to all addresses of this machine,
 /// because a host name does not tell at which interface the packets of others arrive. Port 0 means

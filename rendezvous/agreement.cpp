@@ -12,6 +12,7 @@
 #include <tutti/error.hpp>
 
 #include "common/text.h"
+#include "rendezvous/store/protocol.h"
 
 namespace tutti {
 namespace {
@@ -122,7 +123,8 @@ class Exchange {
     std::string text;
     if (!missing.empty())
       text = fmt::format("{} of {} ranks did not come before the deadline: {}", missing.size(),
-                         size_, list_ranks(missing));
+                         size_, list_ranks(missing)) +
+             refused(deadline);
     store_.set(key, text, deadline);
     return text;
   }
@@ -141,6 +143,17 @@ class Exchange {
     for (std::size_t page = 0; page * kPageBytes < text.size(); ++page)
       store_.set(hello_key(prefix_, rank_, page),
                  std::string_view(text).substr(page * kPageBytes, kPageBytes), deadline_);
+  }
+
+  // Says how many connections the store's server has refused for their secret, if any: one of them
+  // may have been a rank's.
+  std::string refused(Store::Deadline deadline) const {
+    const std::int64_t count = store_.add(rendezvous::kRefusedKey, 0, deadline);
+    if (count == 0) return {};
+    return fmt::format(
+        "; the store has refused {} connection{} with another secret, or without one, "
+        "the last from {}",
+        count, count == 1 ? "" : "s", shown(store_.get(rendezvous::kRefusedFromKey, deadline)));
   }
 
   // Returns the ranks from `from` on that have not called.
@@ -168,8 +181,9 @@ class Exchange {
       const std::vector<int> missing = missing_from(from, deadline_);
       if (!missing.empty())
         reports_.log->write(
-            LogLevel::warn, "{} of {} ranks have not come yet: {}; rank 0 waits for them for {} s",
-            missing.size(), size_, list_ranks(missing),
+            LogLevel::warn,
+            "{} of {} ranks have not come yet: {}{}; rank 0 waits for them for {} s",
+            missing.size(), size_, list_ranks(missing), refused(deadline_),
             std::chrono::ceil<std::chrono::seconds>(deadline_ - std::chrono::steady_clock::now())
                 .count());
     }

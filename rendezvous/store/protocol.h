@@ -26,6 +26,10 @@ inline constexpr std::string_view kStandbyKey = "tutti/standby/";
 /// Begins the key that counts those who shared a prefix and have left. The length of the prefix, a
 /// slash and the prefix follow.
 inline constexpr std::string_view kLeftKey = "tutti/left/";
+/// Under the first key the server counts the connections that it has refused for their secret, and
+/// under the second it says where the last of them came from.
+inline constexpr std::string_view kRefusedKey = "tutti/refused";
+inline constexpr std::string_view kRefusedFromKey = "tutti/refused/from";
 
 /// A Greeting says these things of its sender, as bits of `Greeting::flags`.
 enum GreetingFlag : std::uint32_t {

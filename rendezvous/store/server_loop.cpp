@@ -204,7 +204,7 @@ std::optional<ServerLoop::Pending> ServerLoop::admit(const Listener& listener, F
 bool ServerLoop::advance(Pending& pending) {
   if (pending.handshake && pending.handshake->state() != Handshake::State::done) {
     const Handshake::State state = pending.handshake->advance();
-    if (state == Handshake::State::failed) report_refusal(pending.handshake->proof());
+    if (state == Handshake::State::failed) report_refusal(*pending.handshake);
     if (state != Handshake::State::done) return state != Handshake::State::failed;
   }
   // Bytes that arrived before the end of the stream are still processed, since a rank may set a key
@@ -213,8 +213,14 @@ bool ServerLoop::advance(Pending& pending) {
   return greet(pending) && open;
 }
 
-// If one of the job's ranks can never join, the ranks that wait for keys get an error.
-void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
+// If one of the job's ranks can never join, the ranks that wait for keys get an error. A connection
+// with another secret may be a stranger's: it is counted for those who wait in vain.
+void ServerLoop::report_refusal(const Handshake& refused) {
+  const net::AuthAcceptor& proof = refused.proof();
+  if (proof.refuses_secret() && serving_) {
+    service_.set(kRefusedFromKey, net::peer_place(refused.fd()).socket_address().host);
+    service_.set(kRefusedKey, fmt::format("{}", ++refused_));
+  }
   const std::uint32_t rank = proof.initiator();
   if (proof.failure() == net::AuthFailure::none || rank >= memberships_.size() ||
       memberships_[rank].state != Membership::State::free)

@@ -108,7 +108,7 @@ class ServerLoop {
   void accept_some(const Listener& listener);
   std::optional<Pending> admit(const Listener& listener, Fd socket);
   bool advance(Pending& pending);
-  void report_refusal(const net::AuthAcceptor& proof);
+  void report_refusal(const Handshake& refused);
   bool greet(Pending& pending);
   static TimePoint now() { return std::chrono::steady_clock::now(); }
   static bool is_newcomer(std::uint32_t rank) { return rank >= kFirstNewcomer; }
@@ -173,6 +173,7 @@ class ServerLoop {
   bool took_over_ = false;  // there was a server before this one
   bool dismissed_ = false;
   bool has_served_ = false;                   // a rank has joined
+  std::uint64_t refused_ = 0;                 // the number of connections with another secret
   std::optional<TimePoint> public_place_at_;  // set while a part of the public place is missing
   std::optional<StandsBy> standby_;
   // Indexed by descriptor: connections of standbys that have yet to hear that they are dismissed.

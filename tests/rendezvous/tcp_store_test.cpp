@@ -15,6 +15,7 @@
 
 #include "common/log.h"
 #include "net/tcp_socket.h"
+#include "rendezvous/agreement.h"
 #include "rendezvous/store/open_store.h"
 #include "venue.h"
 
@@ -104,6 +105,27 @@ TEST(TcpStore, OfAnotherSecretIsAMismatchThatShowsNeitherOfThem) {
   EXPECT_EQ(error.kind(), ErrorKind::mismatch);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(to_text(venue.place())),
                                   HasSubstr("another secret"), Not(HasSubstr(kSecret))));
+}
+
+TEST(TcpStore, SaysHowManyOfAnotherSecretWereRefusedWhereRanksAreWaitedForInVain) {
+  Venue venue(ListenerKind::tcp4, 2);
+  const auto server = venue.serve();
+  const auto store = venue.join(0);
+  Config trusting;
+  trusting.trust_network = true;
+  error_of([&] { open(launch_of(1, 2, venue.place())); });
+  error_of([&] { open(launch_of(1, 2, venue.place()), trusting); });
+  std::string warning;
+  Log log(LogLevel::warn, [&](LogLevel, std::string_view line) { warning = line; });
+  const Error error = error_of([&] {
+    exchange(*store, "job", 0, 2, {"mine"}, std::chrono::steady_clock::now() + milliseconds(500),
+             {&log, milliseconds(1)});
+  });
+  const auto says = HasSubstr(
+      "; the store has refused 2 connections with another secret, or without "
+      "one, the last from '127.0.0.1'");
+  EXPECT_THAT(error.what(), says);
+  EXPECT_THAT(warning, says);
 }
 
 TEST(TcpStore, SaysOnWhichSideASecretIsMissing) {
