@@ -154,6 +154,17 @@ TEST(RouteTable, TheTransportsOfThisBuildAnswerTheSameInBothDirections) {
   }
 }
 
+TEST(RouteTable, SaysWhyRanksWithoutAnRdmaDeviceDoNotUseIt) {
+  Config config;
+  config.rdma_devices = "no_such_device";
+  TransportContext context;
+  context.config = &config;
+  const RouteCandidates candidates{parse_transports("rdma"), false};
+  Texts offers{offers_text(candidates, context)};
+  offers.append(Texts(offers_text(candidates, context)));
+  EXPECT_THAT(RouteTable(candidates, offers).why_not(0, 1, 0), HasSubstr("TUTTI_RDMA_DEVICES"));
+}
+
 TEST(RouteTable, RanksOfOneMachineShareMemoryAndOthersUseTcp) {
   const RouteCandidates candidates{transports(), true};
   TransportContext context;

@@ -41,12 +41,15 @@ std::vector<qp::Port> suitable(std::vector<qp::Port> ports) {
   return ports;
 }
 
+// The place of a rank without a port.
+constexpr std::string_view kNoPort = "none";
+
 // A place is the kind of network, the rate of all ports that are used, and the number of paths that
-// the rank would make, as "Ethernet 200 2".
+// the rank would make, as "Ethernet 200 2", or kNoPort.
 std::optional<std::string> place(const TransportContext& context) {
   if (context.config == nullptr) return std::nullopt;
   const std::vector<qp::Port> ports = qp::active_ports(context.config->rdma_devices);
-  if (ports.empty()) return std::nullopt;
+  if (ports.empty()) return std::string(kNoPort);
   const auto set = static_cast<std::size_t>(context.config->rdma_paths);
   std::vector<qp::Port> used = suitable(ports);
   used.resize(std::min<std::size_t>(used.size(), set == 0 ? qp::kMostPathsUnasked : set));
@@ -57,6 +60,8 @@ std::optional<std::string> place(const TransportContext& context) {
 }
 
 Reach reach(std::string_view place, std::string_view other) {
+  if (place == kNoPort || other == kNoPort)
+    return {"no port of an RDMA device that TUTTI_RDMA_DEVICES allows is up at one of the two", {}};
   const auto own = split(place, ' '), its = split(other, ' ');
   if (own[0] != its[0]) return {fmt::format("one is on {}, the other on {}", own[0], its[0]), {}};
   const auto number = [](const std::vector<std::string_view>& parts, std::size_t which) {
