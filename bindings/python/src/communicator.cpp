@@ -99,24 +99,29 @@ std::optional<Communicator> subgroup(const Communicator& self, const std::vector
   return part_of(self, [&](tutti::Communicator& whole) { return whole.subgroup(ranks); });
 }
 
+// 0 stands for the usual patience, as in C.
+std::chrono::milliseconds patience_of(double seconds) {
+  return seconds == 0 ? std::chrono::seconds(10) : milliseconds(seconds);
+}
+
 Communicator shrink(const Communicator& self, double patience, int least) {
   const Communicator::InCall in_call(self);
   return made_of(
-      self, unlocked([&] { return in_call.communicator().shrink(milliseconds(patience), least); }));
+      self, unlocked([&] { return in_call.communicator().shrink(patience_of(patience), least); }));
 }
 
 Communicator shrink_without(const Communicator& self, const std::vector<int>& ranks,
                             double patience) {
   const Communicator::InCall in_call(self);
   return made_of(self, unlocked([&] {
-                   return in_call.communicator().shrink_without(ranks, milliseconds(patience));
+                   return in_call.communicator().shrink_without(ranks, patience_of(patience));
                  }));
 }
 
 Communicator grow(const Communicator& self, int newcomers, double patience) {
   const Communicator::InCall in_call(self);
   return made_of(self, unlocked([&] {
-                   return in_call.communicator().grow(newcomers, milliseconds(patience));
+                   return in_call.communicator().grow(newcomers, patience_of(patience));
                  }));
 }
 
@@ -124,7 +129,7 @@ std::pair<std::uint64_t, std::vector<int>> agree(const Communicator& self, std::
                                                  double patience) {
   const Communicator::InCall in_call(self);
   tutti::Agreement agreed =
-      unlocked([&] { return in_call.communicator().agree(flags, milliseconds(patience)); });
+      unlocked([&] { return in_call.communicator().agree(flags, patience_of(patience)); });
   return {agreed.flags, std::move(agreed.absent)};
 }
 

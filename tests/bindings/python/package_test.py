@@ -533,6 +533,15 @@ class Package(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3", "1 3 3", "2 3 3"])
 
+    def test_a_patience_of_zero_is_the_usual_one_as_in_c(self):
+        ended = self.script(
+            "import time\ncomm = tutti.Communicator.from_env(timeout=60)\n"
+            "if comm.rank == 1: time.sleep(0.3)\n"
+            "assert comm.agree(1, 0) == (1, [])\n"
+            "if comm.rank == 1: time.sleep(0.3)\n"
+            "assert comm.shrink(0).size == 2\n", "-n", "2", "--no-tag")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
     def test_ranks_go_on_after_a_failure(self):
         ended = self.script(
             "comm = tutti.Communicator.from_env(timeout=60)\n"
