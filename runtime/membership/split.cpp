@@ -160,14 +160,18 @@ void Splitting::look(TimePoint now, bool owns_engine) {
   if (joined()) return;
   if (error) throw *error;
   if (now < deadline_) return;
+  const bool shrinks = card_.form == kShrink;  // Its caller says what may be done.
   std::string ranks;
   for (const int member : missing_)
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", subset_.members[member]);
-  throw Error(ErrorKind::timeout,
-              fmt::format("{}: {} of the {} ranks of the new communicator did not come within the "
-                          "start-up timeout: rank {}. Find out what keeps them, or raise "
-                          "TUTTI_STARTUP_TIMEOUT_MS",
-                          heading(), missing_.size(), subset_.members.size(), ranks));
+  throw Error(
+      ErrorKind::timeout,
+      fmt::format("{}: {} of the {} ranks of the new communicator did not come {}: rank {}{}",
+                  heading(), missing_.size(), subset_.members.size(),
+                  shrinks ? "in time" : "within the start-up timeout", ranks,
+                  shrinks ? ""
+                          : ". Find out what keeps them, or raise "
+                            "TUTTI_STARTUP_TIMEOUT_MS"));
 }
 
 const Error& Splitting::give_up(const Error& error) noexcept {
