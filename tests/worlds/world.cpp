@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "calls.h"
 #include "ground.h"
 #include "player.h"
 #include "renewal.h"
@@ -236,22 +237,6 @@ void World::call(Player& player, Seat& seat, std::size_t number) {
   make_call(player, seat, made, form);
 }
 
-Call call_of(const Step& step, const Seat& seat, Memory& memory, Group* group = nullptr) {
-  Call call;
-  call.kind.what = step.collective;
-  call.kind.type = step.type;
-  call.kind.op = step.op;
-  call.kind.root = step.root % static_cast<int>(seat.members.size());
-  call.kind.count = step.count;
-  call.input = memory.in();
-  call.output = memory.out();
-  call.group = group;
-  if (step.collective == Collective::barrier)
-    call = Call{{Collective::barrier}, nullptr, nullptr, {}, {}};
-  call.group = group;
-  return call;
-}
-
 void World::make_call(Player& player, Seat& seat, Attempt& made, Form form) {
   const Step step = own_call(plan_.steps[made.step], seat);
   CommunicatorImpl& comm = CommunicatorImpl::of(*seat.comm);
@@ -265,19 +250,6 @@ void World::make_call(Player& player, Seat& seat, Attempt& made, Form form) {
       made.work = made.persistent->start();
     }
   });
-}
-
-TransferCall transfer(const Step& step, std::size_t number, Direction direction, int peer,
-                      std::byte* buffer, Group* group = nullptr) {
-  TransferCall call;
-  call.direction = direction;
-  call.type = step.type;
-  call.peer = peer;
-  call.tag = static_cast<int>(number);
-  call.count = step.count;
-  call.buffer = buffer;
-  call.group = group;
-  return call;
 }
 
 void World::exchange(Player& player, Seat& seat, std::size_t number) {
