@@ -533,5 +533,22 @@ TEST_F(RdmaPaths, LoseNothingWhereTheyAreMadeWhenNeededAndFail) {
   }
 }
 
+// Each rank sends one message and ends while the first one computes: it looks seldom.
+TEST_F(RdmaPaths, OfManyRanksThatEndLoseNothingThatTheySaidOverTheControlConnection) {
+  constexpr int kRanks = 40;
+  connect(kRanks, {1}, 0, 1, {0});
+  for (int rank = 1; rank < kRanks; ++rank)
+    ASSERT_TRUE(send(rank, 0, pattern(100, static_cast<std::uint64_t>(rank))));
+  std::vector<std::thread> ends;
+  for (int rank = 1; rank < kRanks; ++rank)
+    ends.emplace_back([&, rank] { ranks_[static_cast<std::size_t>(rank)].reset(); });
+  for (std::thread& each : ends) each.join();
+  ranks_.resize(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // The ends have been noticed.
+  turn(200);
+  for (int rank = 1; rank < kRanks; ++rank)
+    EXPECT_EQ(receive(0, rank), pattern(100, static_cast<std::uint64_t>(rank))) << "from " << rank;
+}
+
 }  // namespace
 }  // namespace tutti

@@ -220,7 +220,9 @@ void Connection::reread() {
 void Connection::pump() {
   const std::lock_guard lock(mutex_);
   for (;;) {
-    if (polls_control()) take_notes();
+    // The endpoint tells of a few control connections at a time, which a peer that has ended may
+    // wait for longer than for its last words.
+    if (polls_control() || quiet_since_) take_notes();
     const std::size_t taken = take_completions();
     if (has_queue()) send_queue();
     if (broken_) return;
