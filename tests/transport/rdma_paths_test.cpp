@@ -550,5 +550,36 @@ TEST_F(RdmaPaths, OfManyRanksThatEndLoseNothingThatTheySaidOverTheControlConnect
     EXPECT_EQ(receive(0, rank), pattern(100, static_cast<std::uint64_t>(rank))) << "from " << rank;
 }
 
+// One of two ranks is frozen for half an hour while their paths are being made.
+TEST_F(RdmaPaths, ThatAreMadeWhenNeededAreNotAtOddsWhereARankIsFrozenMeanwhile) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    connect(2, {4}, 0, seed, {0});
+    SeededRandom random(seed);
+    const auto data = pattern(1000, seed);
+    ASSERT_TRUE(send(0, 1, data));
+    turn(static_cast<int>(random.next() % 20));
+    const std::size_t awake = random.next() % 4 == 0 ? 1 : 0;
+    for (const auto from = clock_.looks.load(); clock_.looks < from + 30 * 60 * 1000;) {
+      clock_.looks += 500;
+      ranks_[awake]->progress();
+    }
+    EXPECT_TRUE(eventually([&] {
+      const auto is_over_four = [](const std::string& line) {
+        return line.find("is reached over") != line.npos && std::ranges::count(line, ',') == 3;
+      };
+      return std::ranges::all_of(
+                 said_, [&](const auto& said) { return std::ranges::any_of(said, is_over_four); }) ||
+             is_lost(1, 0) || is_lost(0, 1);
+    }));
+    EXPECT_FALSE(is_lost(1, 0)) << "seed " << seed << ": " << ranks_[1]->status(0).why;
+    EXPECT_FALSE(is_lost(0, 1)) << "seed " << seed << ": " << ranks_[0]->status(1).why;
+    EXPECT_EQ(receive(1, 0), data);
+    ranks_.clear();
+    said_.clear();
+    logs_.clear();
+    if (HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace tutti

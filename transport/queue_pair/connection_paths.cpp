@@ -24,8 +24,9 @@ using PathState = Path::State;
 constexpr seconds kLookAfter{2}, kSilence{25};
 // A device that has been told to stop ends its requests at once.
 constexpr seconds kDrainLimit{5};
-// A path on which nothing arrives for so long does not work, and a peer answers within the second.
-constexpr seconds kPathProbeLimit{10}, kAnswerLimit{60};
+// A path on which nothing arrives for so long does not work. A peer that says nothing is waited for
+// without end: it may be frozen, and finds one proposal then, not many that are given up.
+constexpr seconds kPathProbeLimit{10};
 // The next path is proposed after a second, and later where that was in vain.
 constexpr seconds kProposeAfter{1}, kProposeAtLast{60};
 
@@ -242,7 +243,6 @@ void Connection::propose_path(TimePoint now) {
   try {
     Path& path = make_path(++last_path_, port);
     path.peer_port = peer_port;
-    path.until = now + kAnswerLimit;
     say(Note::Step::address, path, path.pair().address());
   } catch (const std::exception& error) {
     propose_at_ = now + kProposeAtLast;
@@ -362,7 +362,6 @@ void Connection::take_address(const Control::Said& said) {
 }
 
 void Connection::connect(Path& path, const std::string& address) {
-  path.until = clock_.now() + kAnswerLimit;
   try {
     path.pair().connect(address);
     path.open(path.counts());
