@@ -1,11 +1,13 @@
 // Tests what a peer may say over the control connection once the first path works.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/bytes.h"
 #include "rdma_peer.h"
@@ -25,7 +27,9 @@ constexpr std::uint32_t kSecond = qp::Path::kFirst + 1;
 class RdmaControl : public RdmaPeerTest<SteadyClock, kMax> {
  protected:
   RdmaControl() { paths_ = 4; }
-  void TearDown() override { connection_->remove(*group_); }
+  void TearDown() override {
+    if (connection_ != nullptr) connection_->remove(*group_);
+  }
   /// `leads` says that the connection proposes paths.
   void talk(bool leads) {
     std::array<int, 2> ends{};
@@ -108,6 +112,27 @@ TEST_F(RdmaControl, APathThatFailsWhileThePeerGivesUpAnotherLeavesTheControlConn
   connection_->read_control();
   EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   EXPECT_EQ(connection_->paths_used(), "TCP");
+}
+
+// A thread posts a message that the socket takes in part, and sleeps.
+TEST_F(RdmaControl, WhatTheSocketDidNotTakeIsAnnouncedToAThreadThatSleeps) {
+  connection_->postpone(1);
+  talk(false);
+  qp::Connection& connection = *connection_;
+  const int least = 1;
+  ASSERT_EQ(setsockopt(connection.control_fd(), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+  endpoint_.add_peer(1, std::move(connection_));
+  qp::Sender& out = group_->channel(0).sender;
+  constexpr std::size_t kBytes = 3 * qp::kPartBytes;
+  ASSERT_TRUE(connection.acquire(out, kBytes));
+  connection.post(out, {1, 2, kBytes, 0});
+  endpoint_.arm();
+  std::array<char, 4096> some{};
+  while (recv(theirs_.get(), some.data(), some.size(), 0) > 0) continue;
+  pollfd asleep{endpoint_.wait_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&asleep, 1, 5000), 1) << "the rest of the message is not sent";
+  endpoint_.disarm();
+  connection.remove(*group_);
 }
 
 }  // namespace

@@ -167,6 +167,7 @@ void Connection::send_queue() {
     left = true;
   }
   set_unsent();
+  if (by_control_live_) watch_control();  // The thread may sleep next.
   // A thread that sleeps until its messages have left may not be the one that sends them.
   if (had && left) notify_all_groups();
 }
