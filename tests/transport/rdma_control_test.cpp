@@ -2,15 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include <tutti/error.hpp>
 
 #include "common/bytes.h"
 #include "rdma_peer.h"
+#include "transport/queue_pair/introduction.h"
 
 namespace tutti {
 namespace {
@@ -133,6 +139,34 @@ TEST_F(RdmaControl, WhatTheSocketDidNotTakeIsAnnouncedToAThreadThatSleeps) {
   EXPECT_EQ(poll(&asleep, 1, 5000), 1) << "the rest of the message is not sent";
   endpoint_.disarm();
   connection.remove(*group_);
+}
+
+/// A device that is this process, as UCX is.
+struct ProcessDevice final : qp::Device {
+  std::unique_ptr<qp::QueuePair> make(const qp::QueueLimits&, void*) override {
+    return std::make_unique<qp::ControlPair>(nowhere);
+  }
+  const char* name() const noexcept override { return "UCX"; }
+  std::string port() const override { return "process"; }
+  bool is_up() const noexcept override { return true; }
+  int event_fd() const noexcept override { return events.get(); }
+  void take_events(std::vector<void*>&) override {}
+
+  qp::Control nowhere{net::Stream()};
+  Fd events{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+};
+
+TEST(RdmaIntroduction, APeerThatPutsOffThePathOfADeviceThatCannotIsRefused) {
+  SteadyClock clock;
+  qp::Endpoint endpoint(2, clock, {std::make_shared<ProcessDevice>()});
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Fd theirs(ends[1]);
+  qp::Introduction introduction(endpoint.make_connection(), "", net::Stream(Fd(ends[0])));
+  Note note;
+  note.path = qp::Path::kControl;
+  ASSERT_EQ(send(theirs.get(), &note, sizeof note, 0), static_cast<ssize_t>(sizeof note));
+  EXPECT_THROW(introduction.advance(clock.now()), Error);
 }
 
 }  // namespace

@@ -56,9 +56,12 @@ std::optional<Control::Said> Introduction::read() {
   std::optional<Control::Said> said = control_.read();
   if (control_.end() == Control::End::closed || control_.end() == Control::End::silent)
     throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
+  const bool needs_path = connection_ != nullptr && connection_->has_path() &&
+                          connection_->queue_pair().needs_peer_process();
   if (control_.end() == Control::End::nonsense ||
       (said && (said->note.step != next_ || said->note.slot_bytes != kSlotBytes ||
                 said->note.slots != kReceiveSlots || said->note.path > Path::kFirst ||
+                (needs_path && said->note.path == Path::kControl) ||
                 said->note.port == 0 || said->note.paths > kMostPaths)))
     throw Error(ErrorKind::mismatch,
                 "it does not connect its devices as this rank does: do all ranks run the same "
