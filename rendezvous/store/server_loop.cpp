@@ -364,7 +364,7 @@ void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
   try {
     if (member.broken) return;
-    if (!standby_ || !standby_->in_step || standby_->applied == last_change_)
+    if (!standby_ || !standby_->in_step_at || standby_->applied == last_change_)
       return queue(member, reply, bytes);
     held_.push_back({last_change_, fd, reply, std::string(bytes)});
     member.held_bytes += sizeof reply + bytes.size();

@@ -149,6 +149,7 @@ void ServerLoop::attach_standby(net::Connection connection, int rank) {
     service_.copy([this](const Change& change) {
       standby_->connection.queue(encode(change, ++last_change_));
     });
+    standby_->copied = last_change_;
     await_standby();
     serve_standby();
   } catch (const std::exception&) {
@@ -157,7 +158,7 @@ void ServerLoop::attach_standby(net::Connection connection, int rank) {
 }
 
 void ServerLoop::await_standby() {
-  standby_->applies_by = now() + (standby_->in_step ? kApplyLimit : kCopyLimit);
+  standby_->applies_by = now() + (standby_->in_step_at ? kApplyLimit : kCopyLimit);
 }
 
 // A standby that lacks a change is never in step, and is dismissed.
@@ -185,8 +186,13 @@ void ServerLoop::serve_standby() {
   const bool open = standby_->connection.receive();
   if (!hear_standby() || !open) return drop_standby();
   flush_standby();
-  if (!standby_->in_step && !standby_->address.empty() && standby_->applied == last_change_) {
-    standby_->in_step = true;
+  StandsBy& its = *standby_;
+  if (!its.in_step_at && !its.address.empty() && its.applied >= its.copied) {
+    its.in_step_at = last_change_;
+    if (its.applied < last_change_) await_standby();
+  }
+  if (!its.in_step && its.in_step_at && its.applied >= *its.in_step_at) {
+    its.in_step = true;
     tell_successor(standby_->address);
     // Whoever reads this key has been told of the standby before.
     const bool newcomer = is_newcomer(static_cast<std::uint32_t>(standby_->rank));
