@@ -74,5 +74,28 @@ TEST(SlowStandby, IsInStepThoughChangesDoNotEnd) {
   changes.join();
 }
 
+// Six changes come at once to a standby that takes 400 ms for each.
+TEST(SlowStandby, HoldsNoReplyUpForLongerThanAFrozenOne) {
+  const JobAddress job = job_of(2);
+  const StoreServer server(job, at_unix_socket(job), {}, "2\n");
+  const auto client = join(job, 0);
+  const SlowStandby standby(job, milliseconds(400), true);
+  client->wait(std::string(rendezvous::kStandbyKey) + "1", in_time());
+  std::this_thread::sleep_for(milliseconds(1500));
+  std::vector<std::thread> threads;
+  std::atomic<long> longest{0};
+  const auto from = steady_clock::now();
+  for (int n = 0; n < 6; ++n)
+    threads.emplace_back([&] {
+      client->add("sum", 1, in_time());
+      const long took = std::chrono::ceil<milliseconds>(steady_clock::now() - from).count();
+      for (long old = longest; took > old && !longest.compare_exchange_weak(old, took);) {
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  // The time that a rank gives the store after its patience has ended is kStoreGrace, 1 s.
+  EXPECT_LT(longest, 1500) << (standby.dismissed() ? "dismissed" : "not dismissed");
+}
+
 }  // namespace
 }  // namespace tutti
