@@ -366,7 +366,7 @@ void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
     if (member.broken) return;
     if (!standby_ || !standby_->in_step_at || standby_->applied == last_change_)
       return queue(member, reply, bytes);
-    held_.push_back({last_change_, fd, reply, std::string(bytes)});
+    held_.push_back({last_change_, now(), fd, reply, std::string(bytes)});
     member.held_bytes += sizeof reply + bytes.size();
   } catch (const std::exception&) {
     break_off(member);

@@ -91,6 +91,7 @@ class ServerLoop {
   /// A reply that waits until the standby has applied all changes up to a number.
   struct Held {
     std::uint64_t number;
+    TimePoint since;
     int fd;
     Reply reply;
     std::string bytes;

@@ -157,8 +157,13 @@ void ServerLoop::attach_standby(net::Connection connection, int rank) {
   }
 }
 
+// No reply waits for longer than kApplyLimit, however many changes there are before its own.
 void ServerLoop::await_standby() {
-  standby_->applies_by = now() + (standby_->in_step_at ? kApplyLimit : kCopyLimit);
+  const auto oldest = std::find_if(held_.begin(), held_.end(), [this](const Held& held) {
+    return held.number > standby_->applied;
+  });
+  const TimePoint from = oldest == held_.end() ? now() : oldest->since;
+  standby_->applies_by = standby_->in_step_at ? from + kApplyLimit : now() + kCopyLimit;
 }
 
 // A standby that lacks a change is never in step, and is dismissed.

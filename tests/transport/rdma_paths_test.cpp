@@ -568,7 +568,8 @@ TEST_F(RdmaPaths, ThatAreMadeWhenNeededAreNotAtOddsWhereARankIsFrozenMeanwhile) 
         return line.find("is reached over") != line.npos && std::ranges::count(line, ',') == 3;
       };
       return std::ranges::all_of(
-                 said_, [&](const auto& said) { return std::ranges::any_of(said, is_over_four); }) ||
+                 said_,
+                 [&](const auto& said) { return std::ranges::any_of(said, is_over_four); }) ||
              is_lost(1, 0) || is_lost(0, 1);
     }));
     EXPECT_FALSE(is_lost(1, 0)) << "seed " << seed << ": " << ranks_[1]->status(0).why;

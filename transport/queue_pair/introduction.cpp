@@ -61,8 +61,8 @@ std::optional<Control::Said> Introduction::read() {
   if (control_.end() == Control::End::nonsense ||
       (said && (said->note.step != next_ || said->note.slot_bytes != kSlotBytes ||
                 said->note.slots != kReceiveSlots || said->note.path > Path::kFirst ||
-                (needs_path && said->note.path == Path::kControl) ||
-                said->note.port == 0 || said->note.paths > kMostPaths)))
+                (needs_path && said->note.path == Path::kControl) || said->note.port == 0 ||
+                said->note.paths > kMostPaths)))
     throw Error(ErrorKind::mismatch,
                 "it does not connect its devices as this rank does: do all ranks run the same "
                 "version?");

@@ -41,13 +41,15 @@ std::vector<qp::Port> suitable(std::vector<qp::Port> ports) {
   return ports;
 }
 
-// The place of a rank without a port.
-constexpr std::string_view kNoPort = "none";
+// The places of a rank without a port, and of one that asks for encryption.
+constexpr std::string_view kNoPort = "none", kEncrypted = "encrypted";
+constexpr const char* kNoTls = "TUTTI_TLS asks for encryption, which RDMA devices do not offer";
 
 // A place is the kind of network, the rate of all ports that are used, and the number of paths that
-// the rank would make, as "Ethernet 200 2", or kNoPort.
+// the rank would make, as "Ethernet 200 2", or one of the above.
 std::optional<std::string> place(const TransportContext& context) {
   if (context.config == nullptr) return std::nullopt;
+  if (context.config->tls) return std::string(kEncrypted);
   const std::vector<qp::Port> ports = qp::active_ports(context.config->rdma_devices);
   if (ports.empty()) return std::string(kNoPort);
   const auto set = static_cast<std::size_t>(context.config->rdma_paths);
@@ -60,6 +62,7 @@ std::optional<std::string> place(const TransportContext& context) {
 }
 
 Reach reach(std::string_view place, std::string_view other) {
+  if (place == kEncrypted || other == kEncrypted) return {kNoTls, {}};
   if (place == kNoPort || other == kNoPort)
     return {"no port of an RDMA device that TUTTI_RDMA_DEVICES allows is up at one of the two", {}};
   const auto own = split(place, ' '), its = split(other, ' ');
@@ -97,9 +100,7 @@ std::vector<std::shared_ptr<qp::Device>> open_all(const std::vector<qp::Port>& p
 }
 
 std::unique_ptr<Transport> make(const TransportContext& context) {
-  if (context.config->tls)
-    throw Error(ErrorKind::unavailable,
-                "TUTTI_TLS asks for encryption, which RDMA devices do not offer");
+  if (context.config->tls) throw Error(ErrorKind::unavailable, kNoTls);
   const std::vector<qp::Port> ports = qp::active_ports(context.config->rdma_devices);
   if (ports.empty())
     throw Error(ErrorKind::unavailable,
