@@ -144,6 +144,26 @@ TEST_F(Shrink, KeepsTheConnectionsAndThreadsThatThereAre) {
   });
 }
 
+// Communicators that are split off, of which a process has many, get smaller rings than the first.
+TEST_F(Shrink, KeepsTheSizeOfRingsHoweverManyAreSplitOff) {
+  over({"shm"}, [&] {
+    Processes ranks(2, [&](int rank) {
+      Communicator comm = join(rank, 2);
+      sum(comm);
+      const std::size_t before = comm.memory_bytes();
+      std::vector<Communicator> parts;
+      for (int part = 0; part < 12; ++part) parts.push_back(comm.dup());
+      if (rank == 0) comm.abort("the program's own reason");
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink();
+      sum(again);
+      expect(again.memory_bytes() == before, "rings of another size");
+      again.barrier();
+    });
+    for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  });
+}
+
 TEST_F(Shrink, AfterAFailureInWhichNobodyEndedHasTheSameRanks) {
   over(kBoth, [&] {
     Processes ranks(3, [&](int rank) {
