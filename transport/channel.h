@@ -138,6 +138,8 @@ struct PeerStatus {
   /// Whether the peer's process or connection is gone, whatever state its status page showed
   /// before.
   bool gone = false;
+  /// Whether nothing more is received from the peer, whatever state its status page showed before.
+  bool deaf = false;
 };
 
 /// A subset of a transport's ranks, which form a communicator of their own.

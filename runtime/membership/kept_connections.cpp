@@ -42,13 +42,24 @@ bool take_cards(Splitting& splitting, const Regrouped& members, const Texts& sai
   return all_keep;
 }
 
+std::vector<int>::const_iterator first_unusable(const Regrouped& members,
+                                                const std::vector<bool>& unusable) {
+  return std::find_if(members.members.begin(), members.members.end(),
+                      [&](int member) { return unusable[static_cast<std::size_t>(member)]; });
+}
+
 // Waits until all members have made their parts, and looks now and then whether that is in vain.
-void await_members(Splitting& splitting, const CommunicatorParts& whole,
-                   const WatchedStore& store) {
+void await_members(Splitting& splitting, const CommunicatorParts& whole, const Regrouped& members,
+                   const std::vector<bool>& unusable, const WatchedStore& store) {
   auto check_at = steady_clock::now() + kWatchEvery;
   while (!splitting.joined()) {
     if (steady_clock::now() >= check_at) {
       store.check()();
+      const auto to = first_unusable(members, unusable);
+      if (to != members.members.end())
+        throw Error(ErrorKind::peer_lost,
+                    fmt::format("the connection from rank {} to rank {} cannot be used any more",
+                                *to, whole.rank));
       check_at = steady_clock::now() + kWatchEvery;
     }
     splitting.look(whole.runtime->clock().now(), false);
@@ -65,9 +76,7 @@ std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorPa
                                                             TimePoint deadline) {
   assert(members.newcomers.empty() && members.includes(whole.rank));
   const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
-  const bool keeps = std::none_of(members.members.begin(), members.members.end(), [&](int member) {
-    return unusable[static_cast<std::size_t>(member)];
-  });
+  const bool keeps = first_unusable(members, unusable) == members.members.end();
   Splitting splitting(whole, survivor_card());
   std::string mine(1, keeps ? kKeeps : kConnectsAnew);
   mine += bytes_of(splitting.card());
@@ -78,7 +87,7 @@ std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorPa
   splitting.compare();
   try {
     splitting.make(deadline);
-    await_members(splitting, whole, store);
+    await_members(splitting, whole, members, unusable, store);
   } catch (const Error& error) {
     throw splitting.give_up(error);
   }

@@ -102,13 +102,10 @@ void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, i
 
 std::vector<bool> Membership::lost() {
   std::vector<bool> ended = ended_ranks(parts_);
-  unusable_.assign(ended.size(), connects_anew_);
-  for (int peer = 0; peer < parts_.size && !connects_anew_; ++peer) {
-    if (peer == parts_.rank) continue;
-    const auto state = parts_.transport->status(peer).state;
-    unusable_[static_cast<std::size_t>(peer)] =
-        state != PeerStatus::State::alive && state != PeerStatus::State::failed;
-  }
+  unusable_.assign(ended.size(), false);
+  for (int peer = 0; peer < parts_.size; ++peer)
+    if (peer != parts_.rank)
+      unusable_[static_cast<std::size_t>(peer)] = parts_.transport->status(peer).deaf;
   return ended;
 }
 
@@ -119,9 +116,9 @@ CommunicatorParts Membership::join(const Regrouped& members,
   if (parts_.join_regrouped) return parts_.join_regrouped(parts_, members, store, deadline);
   if (members.newcomers.empty()) {
     store->check()();
-    const bool connected_anew = std::exchange(connects_anew_, true);
+    if (std::exchange(connects_anew_, true)) unusable_.assign(unusable_.size(), true);
     if (auto kept = join_over_kept_connections(parts_, members, unusable_, *store, deadline)) {
-      connects_anew_ = connected_anew;
+      connects_anew_ = false;
       return *std::move(kept);
     }
   }

@@ -43,10 +43,6 @@ class Damaged final : public test::Misled {
   void flip(std::size_t skip) {
     if (!middles_.empty()) middle().flip(false, skip);
   }
-  bool has_flipped() {
-    return std::any_of(middles_.begin(), middles_.end(),
-                       [](const Middle& middle) { return middle.has_flipped(); });
-  }
 
  private:
   void change(Roster& said) override {

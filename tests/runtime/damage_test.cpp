@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+
 #include "misled.h"
 #include "threads.h"
 
@@ -74,6 +76,42 @@ TEST_P(Damage, IsFollowedByAShrinkThatConnectsAnew) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+// The page that says so arrives before the damage, which the attempt to join over the connection
+// finds.
+TEST_P(Damage, AfterAnAbortIsFollowedByAShrinkThatConnectsAnewAtOnce) {
+  Config config = quick_config("tcp");
+  (GetParam() ? config.tls : config.checksum) = true;
+  const auto store = std::make_shared<MemoryStore>();
+  const auto misled = std::make_shared<Misled>(store);
+  std::vector<std::string> outcomes(3);
+  std::vector<std::thread> threads;
+  std::barrier all_failed(3);
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
+        const std::shared_ptr<Store> own = rank == 1 ? std::shared_ptr<Store>(misled) : store;
+        Communicator comm = Communicator::create(own, rank, 3, config);
+        comm.barrier();
+        if (rank == 1) comm.abort("the program's own reason");
+        outcome_of([&] {
+          for (;;) comm.barrier();
+        });
+        all_failed.arrive_and_wait();
+        if (rank == 1) misled->middle().flip(false, 40);
+        all_failed.arrive_and_wait();
+        // Too short for an attempt that waits in vain, and another one.
+        Communicator again = comm.shrink(std::chrono::seconds(3));
+        std::vector<int> data(20'000, 1);
+        again.all_reduce(std::span(data));
+        EXPECT_THAT(data, AllAre(3));
+        again.barrier();
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_TRUE(misled->has_flipped());
 }
 
 }  // namespace

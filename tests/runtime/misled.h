@@ -1,6 +1,7 @@
 // A store through which the other ranks get something else than what rank 1 says about itself.
 #pragma once
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <string>
@@ -36,6 +37,11 @@ class Misled : public Store {
 
   /// The process in the middle of the last start-up, shrink or grow.
   Middle& middle() { return middles_.back(); }
+  /// Whether any of them has changed a bit.
+  bool has_flipped() const {
+    return std::any_of(middles_.begin(), middles_.end(),
+                       [](const Middle& middle) { return middle.has_flipped(); });
+  }
 
  protected:
   virtual void change(Roster& said) {

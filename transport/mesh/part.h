@@ -202,6 +202,7 @@ PeerStatus Part<Endpoint, Connection, Group>::status(int peer) {
   const End end = connection(peer).how_ended();
   PeerStatus said = status_on(group(peer).peer_page.page());
   said.gone = end == End::lost;
+  said.deaf = end != End::none;
   if (end == End::none || said.state != State::alive) return said;
   said.state = said.gone ? State::lost : State::no_memory;
   if constexpr (requires { End::corrupt; })

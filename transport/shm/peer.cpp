@@ -328,7 +328,7 @@ void Peer::notify_all_groups() const {
 PeerStatus Peer::status(std::uint32_t id) const {
   assert(status_page(id) != nullptr);
   PeerStatus status = status_on(*status_page(id));
-  status.gone = !why_lost_.empty();
+  status.gone = status.deaf = !why_lost_.empty();
   if (status.state == PeerStatus::State::alive && status.gone) {
     status.state = PeerStatus::State::lost;
     status.why = why_lost_;
