@@ -14,6 +14,7 @@
 #include "common/bytes.h"
 #include "rendezvous/agreement.h"
 #include "runtime/membership/pauses.h"
+#include "runtime/membership/setup.h"
 #include "runtime/membership/split.h"
 
 namespace tutti {
@@ -23,6 +24,19 @@ using std::chrono::steady_clock;
 
 // What a member tells the others begins with one of these; its SplitCard follows.
 constexpr char kKeeps = '+', kConnectsAnew = '-';
+
+// Those that are not left share the cores and caches of their machine no more.
+int machine_ranks_left(const CommunicatorParts& whole, const Regrouped& members) {
+  const auto on_own_machine = [&](int rank) {
+    return whole.machines.empty() || whole.machines[static_cast<std::size_t>(rank)] ==
+                                         whole.machines[static_cast<std::size_t>(whole.rank)];
+  };
+  int left = whole.machine_ranks;
+  for (int rank = 0; rank < whole.size; ++rank)
+    if (!members.includes(rank) && on_own_machine(rank)) --left;
+  assert(left >= 1);
+  return left;
+}
 
 // Takes the cards of all members. Returns false where any of them connects anew.
 bool take_cards(Splitting& splitting, const Regrouped& members, const Texts& said) {
@@ -79,7 +93,9 @@ std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorPa
   const bool keeps = first_unusable(members, unusable) == members.members.end();
   Splitting splitting(whole, survivor_card());
   std::string mine(1, keeps ? kKeeps : kConnectsAnew);
-  mine += bytes_of(splitting.card());
+  SplitCard card = splitting.card();
+  card.ring_bytes = first_ring_bytes(whole.runtime->config(), machine_ranks_left(whole, members));
+  mine += bytes_of(card);
   const std::vector<Texts> said =
       exchange(store, members.name + "/kept", static_cast<int>(own - members.members.begin()),
                static_cast<int>(members.size()), {mine}, deadline);
@@ -96,14 +112,7 @@ std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorPa
   parts.secret = whole.secret;
   parts.own_place = whole.own_place;
   parts.recorded = {parts.recorded.identity, members.name};
-  // Those that are not left share the cores of their machine no more.
-  const auto on_own_machine = [&](int rank) {
-    return whole.machines.empty() || whole.machines[static_cast<std::size_t>(rank)] ==
-                                         whole.machines[static_cast<std::size_t>(whole.rank)];
-  };
-  for (int rank = 0; rank < whole.size; ++rank)
-    if (!members.includes(rank) && on_own_machine(rank)) --parts.machine_ranks;
-  assert(parts.machine_ranks >= 1);
+  parts.machine_ranks = machine_ranks_left(whole, members);
   return parts;
 }
 

@@ -287,6 +287,10 @@ TimePoint startup_deadline(const Runtime& runtime) {
 
 }  // namespace
 
+std::size_t first_ring_bytes(const Config& config, int ranks) {
+  return first_ring_bytes(config, core_caches(), ranks);
+}
+
 void check_settings(const Config& config) {
   check_config(config);
   if (config.algorithm.empty() || config.algorithm == "auto") return;

@@ -66,6 +66,10 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
                                   std::size_t ring_bytes);
 
+/// Returns the payload bytes of each ring of the first communicators of a job of which `ranks`
+/// ranks share this machine.
+std::size_t first_ring_bytes(const Config& config, int ranks);
+
 /// Returns the payload bytes of each ring of one more communicator at the shared endpoint of
 /// `whole`. The first few communicators get fast rings, and a thousand still fit in memory.
 std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole);

@@ -107,9 +107,7 @@ Splitting::Splitting(const CommunicatorParts& whole, const SplitCard& card)
     : whole_(whole), card_(card), cards_(static_cast<std::size_t>(whole.size)) {
   for (SplitCard& each : cards_) each = {card.form, -1, 0, 0, 0, 0};
   card_.number = next_split(*whole.shared);
-  // A communicator of those that are left takes the place of `whole`, whatever was split off that.
-  card_.ring_bytes =
-      card.form == kShrink ? whole.shared->ring_bytes : ring_bytes_for_one_more(whole);
+  card_.ring_bytes = ring_bytes_for_one_more(whole);
 }
 
 Call Splitting::exchange() {

@@ -144,23 +144,39 @@ TEST_F(Shrink, KeepsTheConnectionsAndThreadsThatThereAre) {
   });
 }
 
-// Communicators that are split off, of which a process has many, get smaller rings than the first.
-TEST_F(Shrink, KeepsTheSizeOfRingsHoweverManyAreSplitOff) {
+// Communicators that are split off, of which a process has many, get smaller rings than the first,
+// and ranks that share a core get smaller ones, too.
+TEST_F(Shrink, HasTheRingsOfANewJobHoweverManyAreSplitOff) {
   over({"shm"}, [&] {
-    Processes ranks(2, [&](int rank) {
-      Communicator comm = join(rank, 2);
+    int sizes[2];
+    ASSERT_EQ(pipe(sizes), 0);
+    const auto tell = [&](int rank, Communicator& comm) {
       sum(comm);
-      const std::size_t before = comm.memory_bytes();
+      const std::size_t bytes = comm.memory_bytes();
+      if (rank == 0) expect(write(sizes[1], &bytes, sizeof bytes) == sizeof bytes, "a pipe");
+      comm.barrier();
+    };
+    Processes small(2, [&](int rank) {
+      Communicator comm = join(rank, 2);
+      tell(rank, comm);
+    });
+    for (const int rank : {0, 1}) EXPECT_THAT(small.outcome(rank), IsEmpty());
+    port_ = unused_port();
+    Processes large(5, [&](int rank) {
+      Communicator comm = join(rank, 5);
       std::vector<Communicator> parts;
       for (int part = 0; part < 12; ++part) parts.push_back(comm.dup());
-      if (rank == 0) comm.abort("the program's own reason");
+      if (rank >= 2) raise(SIGKILL);
       sum_until_it_fails(comm);
-      Communicator again = comm.shrink();
-      sum(again);
-      expect(again.memory_bytes() == before, "rings of another size");
-      again.barrier();
+      Communicator left = comm.shrink();
+      tell(rank, left);
     });
-    for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+    for (const int rank : {0, 1}) EXPECT_THAT(large.outcome(rank), IsEmpty());
+    std::size_t expected = 0, bytes = 0;
+    ASSERT_EQ(::read(sizes[0], &expected, sizeof expected), sizeof expected);
+    ASSERT_EQ(::read(sizes[0], &bytes, sizeof bytes), sizeof bytes);
+    EXPECT_EQ(bytes, expected);
+    for (const int end : sizes) close(end);
   });
 }
 
