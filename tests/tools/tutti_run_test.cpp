@@ -151,6 +151,28 @@ TEST(TuttiRun, JobsAtTheSameTimeHaveDifferentPorts) {
   EXPECT_EQ(chosen.out(), "[0] port 4711\n");
 }
 
+// In a network of its own there are two ports. A store on one machine has the name of a port, and
+// does not listen at it.
+TEST(TuttiRun, ChoosesNoPortThatNamesTheStoreOfAnotherJob) {
+  if (Command({"unshare", "--net", "ip", "link", "set", "lo", "up"}).wait() != 0)
+    GTEST_SKIP() << "no network namespaces can be made here";
+  constexpr const char* kInNamespace =
+      "ip link set lo up && echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range && "
+      "exec python3 -c '\n"
+      "import os, socket, subprocess, sys\n"
+      "def port(): return subprocess.check_output(sys.argv[1:], text=True).split()[-1]\n"
+      "first = port()\n"
+      "store = socket.socket(socket.AF_UNIX)\n"
+      "store.bind(f\"\\0tutti-{os.geteuid()}-{first}\")\n"
+      "store.listen()\n"
+      "print([port() != first for _ in range(4)])' \"$@\"";
+  std::vector<std::string> line{"unshare", "--net", "sh", "-c", kInNamespace, "sh"};
+  for (const std::string& word : job(1, "echo $MASTER_PORT")) line.push_back(word);
+  Command command(line);
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_EQ(command.out(), "[True, True, True, True]\n");
+}
+
 TEST(TuttiRun, KeepsStandardErrorApartAndEndsPartialLines) {
   Command command(job(1, "echo out; echo err >&2; printf 'no newline'"));
   EXPECT_EQ(command.wait(), 0);

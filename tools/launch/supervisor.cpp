@@ -21,6 +21,8 @@
 #include <utility>
 
 #include "common/descriptors.h"
+#include "net/local_socket.h"
+#include "rendezvous/launch/job_address.h"
 
 namespace tutti::tools {
 namespace {
@@ -51,6 +53,15 @@ Fd hold_free_port(int& port) {
     throw_errno("cannot find a free port (choose one with --port)");
   port = ntohs(address.sin_port);
   return fd;
+}
+
+/// Returns whether a job of this user that another launcher has started uses the port, perhaps as
+/// the name of its store alone.
+bool names_a_store(int port) {
+  JobAddress job;
+  job.port = port;
+  job.size = 1;
+  return !net::connect_local(job.socket_name()).nobody_listens();
 }
 
 void remove_variable(std::vector<std::string>& environment, const std::string& name) {
@@ -116,7 +127,7 @@ void Supervisor::prepare_environment() {
     remove_variable(environment_, name);
   if (options_.newcomers) return;
   int port = options_.port;
-  if (port == 0) port_ = hold_free_port(port);
+  while (port == 0 || (port_ && names_a_store(port))) port_ = hold_free_port(port);
   set_variable(environment_, "MASTER_ADDR=127.0.0.1");
   set_variable(environment_, fmt::format("MASTER_PORT={}", port));
 }
