@@ -102,6 +102,7 @@ void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, i
 
 std::vector<bool> Membership::lost() {
   std::vector<bool> ended = ended_ranks(parts_);
+  ended_ = ended;
   unusable_.assign(ended.size(), false);
   for (int peer = 0; peer < parts_.size; ++peer)
     if (peer != parts_.rank)
@@ -110,13 +111,17 @@ std::vector<bool> Membership::lost() {
 }
 
 // Connections that are kept need no start-up. Where that does not succeed, as over a cable that is
-// cut although nobody has noticed, the next round makes others.
+// cut although nobody has noticed, the next round makes others. So does a rank that is left out and
+// has not ended: at the end of the connections, the others wait until it has what was sent to it.
 CommunicatorParts Membership::join(const Regrouped& members,
                                    const std::shared_ptr<WatchedStore>& store, TimePoint deadline) {
   if (parts_.join_regrouped) return parts_.join_regrouped(parts_, members, store, deadline);
   if (members.newcomers.empty()) {
     store->check()();
-    if (std::exchange(connects_anew_, true)) unusable_.assign(unusable_.size(), true);
+    bool anew = std::exchange(connects_anew_, true);
+    for (int rank = 0; rank < parts_.size; ++rank)
+      anew = anew || (!members.includes(rank) && !ended_[static_cast<std::size_t>(rank)]);
+    if (anew) unusable_.assign(unusable_.size(), true);
     if (auto kept = join_over_kept_connections(parts_, members, unusable_, *store, deadline)) {
       connects_anew_ = false;
       return *std::move(kept);

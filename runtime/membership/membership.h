@@ -62,6 +62,7 @@ class Membership {
   // joining_ holds the ranks of this communicator that make the new one, and last_members_ those
   // that have made the last one.
   std::vector<int> joining_, last_members_;
+  std::vector<bool> ended_;     // what lost() has returned last
   std::vector<bool> unusable_;  // by rank: the connection carries no new communicator
   bool connects_anew_ = false;  // after an attempt over the connections that there are
 };
