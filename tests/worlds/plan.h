@@ -77,7 +77,7 @@ struct Plan {
   int dies_after_steps = 0;
 };
 
-/// Returns the plan of a seed. "faulty-local" and "faulty-stream" are those transports decorated.
+/// Returns the plan of a seed. "faulty-local" and the like are those transports decorated.
 Plan plan_of(std::uint64_t seed, std::string_view transport);
 
 /// Returns the world rank of each member of the communicator that `rank` is in at `slot`, in order;
