@@ -15,7 +15,7 @@ namespace tutti {
 /// connection that can be used, and the check of `store` brings it up to date. Returns none on all
 /// members where any says so: then they connect anew. The members join by `deadline`, over `store`.
 /// Throws what the store throws, `timeout` where a member does not come, `peer_lost` where a
-/// connection turns out to be of no use, and `unavailable` where there is no memory.
+/// connection turns out to be of no use, and std::bad_alloc.
 std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorParts& whole,
                                                             const Regrouped& members,
                                                             const std::vector<bool>& unusable,
