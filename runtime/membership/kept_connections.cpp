@@ -22,10 +22,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What a member tells the others begins with one of these; its SplitCard follows.
+// The text that a member tells the others begins with one of these characters, and its SplitCard
+// follows.
 constexpr char kKeeps = '+', kConnectsAnew = '-';
 
-// Those that are not left share the cores and caches of their machine no more.
+// Returns how many ranks share this rank's machine once the ranks that are not members have gone.
 int machine_ranks_left(const CommunicatorParts& whole, const Regrouped& members) {
   const auto on_own_machine = [&](int rank) {
     return whole.machines.empty() || whole.machines[static_cast<std::size_t>(rank)] ==

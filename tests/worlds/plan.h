@@ -43,8 +43,8 @@ struct Step {
   int colors = 1;  // of a split: 1 is a dup
 };
 
-/// What goes wrong in the network of "verbs", and must not be seen in any result: a queue pair
-/// fails, or a port is down from now on or up again.
+/// Describes a fault in the network of "verbs", which no result may show: a queue pair fails, or a
+/// port goes down or comes up again.
 struct NetworkEvent {
   enum class What { pair_fails, port_down, port_up };
   TimePoint at;
