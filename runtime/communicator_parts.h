@@ -65,8 +65,8 @@ struct CommunicatorParts {
   bool rings = true;  ///< Whether the links of all ranks have rings; all ranks agree on it.
   int cores = 1;  ///< The number of cores that its ranks on a machine share, on average; all ranks
                   ///< agree on it.
-  /// The number of ranks that share this machine's cores, of the communicator that this one was
-  /// split off, and the number of these cores.
+  /// These hold how many ranks share this machine's cores, of the communicator that this one was
+  /// split off, and how many cores these are.
   int machine_ranks = 1, machine_cores = 1;
   std::vector<int> machines = {};  ///< The number of each rank's machine, indexed by rank; empty if
                                    ///< all ranks are on one machine.

@@ -80,8 +80,8 @@ class ServerLoop {
     std::string address = {};  // empty until it has told it
     std::uint64_t applied = 0;
     std::uint64_t copied = 0;  // the last change of the copy
-    // Set once it has the copy: replies wait for it from then on, and it is in step once it has
-    // applied this change, the last of those for which none has waited.
+    // This is set once it has the copy: replies wait for it from then on, and it is in step once it
+    // has applied this change, the last of those for which none has waited.
     std::optional<std::uint64_t> in_step_at = {};
     bool in_step = false;  // it has all that this server has told anybody; clients know of it
     std::optional<TimePoint> applies_by = {};  // set while it has not applied everything

@@ -51,7 +51,7 @@ enum class RingState : std::uint32_t {
   closed,
 };
 
-/// A call whose ranks agree over the store. It is no operation, and has no record.
+/// Names a call whose ranks agree over the store. It is no operation, and has no record.
 enum class StoreCall : std::uint32_t { none, shrink, grow, agree };
 
 /// Names the owner of a ring. The members before `state` are constant while `state` is not
@@ -68,8 +68,8 @@ struct RingHead {
   sync::Atomic<std::uint32_t> failure_kind;
   /// Ends with a 0. It is written before `state` becomes `failed`, and constant from then on.
   std::array<char, kFailureBytes> failure;
-  /// The call of this kind in which the program is now, since when, in ticks, and for which rank it
-  /// waits: -1 if that is not known, and kNewcomers for processes that are no ranks yet.
+  /// These say in which of these calls the program is now, since when, in ticks, and for which rank
+  /// it waits: -1 if that is not known, and kNewcomers for processes that are no ranks yet.
   sync::Atomic<StoreCall> store_call;
   sync::Atomic<std::int32_t> store_call_waits_for;
   sync::Atomic<std::uint64_t> store_call_began;

@@ -48,7 +48,8 @@ class Splitting {
   /// Returns the call by which the ranks of `whole` exchange their cards. This object outlives the
   /// call.
   Call exchange();
-  /// In place of that call: this rank's card, and the one that another rank of `whole` has told it.
+  /// Return this rank's card, and take the one that another rank of `whole` has told it. They stand
+  /// in for that call where the ranks exchange their cards by other means.
   const SplitCard& card() const noexcept { return card_; }
   void take(int rank, const SplitCard& card) { cards_[static_cast<std::size_t>(rank)] = card; }
   /// Once the cards are there: compares them. Returns false if this rank is in no new communicator.

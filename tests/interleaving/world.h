@@ -35,7 +35,7 @@ constexpr std::uint64_t seeds_over(World world, std::uint64_t seeds) {
   return world == World::tcp ? seeds / 10 : world == World::shm ? seeds / 3 : seeds;
 }
 
-/// The longest message of a scenario that names none, so that short calls have several.
+/// A scenario that names no longest message has this one, so that short calls have several.
 inline constexpr std::size_t kShortMessages = 1024;
 
 /// Returns new communicators of `ranks` ranks, indexed by rank. Their waits sleep after few polls,
@@ -51,8 +51,9 @@ std::vector<CommunicatorParts> make_parts(Scheduler& scheduler, int ranks, World
 CommunicatorParts make_part(Scheduler& scheduler, int rank, int ranks,
                             std::shared_ptr<local::Hub> hub);
 
-/// An event for which a thread waits without advancing any communicator, as one that computes
-/// would. The threads share it, since the one that waits may go on before happen() returns.
+/// Represents an event for which a thread waits without advancing any communicator, as one that
+/// computes would. The threads share it, since the one that waits may go on before happen()
+/// returns.
 class Event {
  public:
   void happen() {

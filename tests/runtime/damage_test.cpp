@@ -11,7 +11,7 @@
 namespace tutti::test {
 namespace {
 
-/// Three ranks over TCP. A process in the middle can change a byte that rank 1 and another
+/// Runs three ranks over TCP. A process in the middle can change a byte that rank 1 and another
 /// exchange.
 class Damage : public testing::TestWithParam<bool> {
  protected:

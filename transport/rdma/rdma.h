@@ -12,8 +12,8 @@ namespace tutti::rdma {
 
 TransportEntry entry();
 
-/// Peers to which queue pairs are made at the start; to others, when there is a message. In rings,
-/// trees and jobs of 64 ranks they are all that are needed, and show that the network works.
+/// A rank makes queue pairs to so many peers at the start, and to others when there is a message.
+/// In rings, and in jobs of 64 ranks, no others are needed, and these show that the network works.
 inline constexpr int kPeersAtOnce = 64;
 
 /// Makes the transport over given ports, for tests.
