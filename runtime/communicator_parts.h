@@ -24,13 +24,14 @@
 namespace tutti {
 
 /// Holds what a communicator shares with the communicators that are split off it. They use the same
-/// connections, and therefore the same doorbell.
+/// connections, and therefore the same doorbell. One that has grown uses these and others.
 struct SharedEndpoint {
   std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
   SleeperPool sleepers;                ///< They watch the doorbell and the transport's wait_fd().
   sync::Atomic<int> communicators{0};  ///< The number that exist.
-  /// The number of splits of any of them that this rank has begun.
-  sync::Atomic<std::uint64_t> splits{0};
+  using Count = sync::Atomic<std::uint64_t>;
+  /// The number of splits that this rank has begun of any communicator over these connections.
+  std::shared_ptr<Count> splits = std::make_shared<Count>(0);
   std::size_t ring_bytes = 0;  ///< Ring size of each channel of its first communicators:
                                ///< configured, or computed from the size of the caches.
 };
@@ -76,6 +77,8 @@ struct CommunicatorParts {
   /// This is the place in its machine that this rank has told the others; a shrink or grow tells
   /// them the same one.
   std::optional<int> own_place = {};
+  /// How often it, or one that it comes from, has grown over connections that it had.
+  int times_grown = 0;
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;
   /// The GPU that runs the collectives of this rank; null if the host does. All ranks have one, or

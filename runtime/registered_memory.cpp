@@ -55,6 +55,7 @@ Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
   const std::shared_ptr<Registrar> registrar = communicator.impl_->registrar();
   if (auto registered = communicator.impl_->allocate_registered(bytes)) {
     inside->registration = std::move(*registered);
+    inside->registration.file.reset();  // Each peer gets a descriptor of its own.
     inside->registrar = registrar;
   } else {
     inside->registration.segment = own_memory(bytes);

@@ -164,13 +164,15 @@ void Runtime::remove(Progressable& progressable) noexcept {
   std::erase(new_background_, &progressable);
   if (std::erase(progressables_, &progressable) + std::erase(newcomers_, &progressable) == 0)
     return;
-  const auto shares_endpoint = [&](const Progressable* other) {
-    return other->doorbell().fd() == progressable.doorbell().fd();
+  const auto forget = [&](auto&& fd_of) {
+    const int fd = fd_of(progressable);
+    const auto shares = [&](const Progressable* other) { return fd_of(*other) == fd; };
+    if (std::none_of(progressables_.begin(), progressables_.end(), shares) &&
+        std::none_of(newcomers_.begin(), newcomers_.end(), shares))
+      sleeper_.forget(fd);
   };
-  if (std::any_of(progressables_.begin(), progressables_.end(), shares_endpoint)) return;
-  if (std::any_of(newcomers_.begin(), newcomers_.end(), shares_endpoint)) return;
-  sleeper_.forget(progressable.doorbell().fd());
-  sleeper_.forget(progressable.wait_fd());
+  forget([](const Progressable& its) { return its.doorbell().fd(); });
+  forget([](const Progressable& its) { return its.wait_fd(); });
 }
 
 // Moves newcomers into progressables_ and background_; returns whether there were any. It must not

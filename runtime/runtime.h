@@ -37,7 +37,7 @@ class Progressable {
   virtual TimePoint next_deadline() const = 0;
   virtual Sleepers& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
-  virtual int wait_fd() const = 0;  ///< Equal for all that have the same doorbell.
+  virtual int wait_fd() const = 0;
   virtual void arm() = 0;  ///< arm() and disarm() enclose a sleep over wait_fd(), see Transport.
   virtual void disarm() noexcept = 0;
   /// Is called every half second, whether or not operations are pending; see Transport.

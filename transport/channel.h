@@ -10,6 +10,7 @@
 // so.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@
 
 #include "common/capabilities.h"
 #include "common/clock.h"
+#include "common/fd.h"
 #include "common/wire.h"
 #include "transport/memory.h"
 #include "transport/segments.h"
@@ -116,6 +118,7 @@ class RecvChannel {
 struct Registration {
   std::uint32_t number = 0;
   Segment segment;
+  std::shared_ptr<const Fd> file = nullptr;  ///< The file of the memory, where it has one.
 };
 
 struct PeerStatus {
@@ -142,7 +145,11 @@ struct PeerStatus {
   bool deaf = false;
 };
 
-/// A subset of a transport's ranks, which form a communicator of their own.
+/// Stands in Subset::members for a rank of the new communicator that is none of the transport that
+/// is split, and that another transport reaches.
+inline constexpr int kElsewhere = -1;
+
+/// A subset of a transport's ranks, which form a communicator of their own, perhaps with others.
 struct Subset {
   std::vector<int>
       /// The members as ranks of the transport that is split, indexed by their new ranks.
@@ -155,7 +162,12 @@ struct Subset {
   /// The following fields mean what they mean in TransportContext.
   std::size_t data_bytes = 0;
   std::size_t max_message_bytes = 0;
-  StatusPage* status_page = nullptr;
+  ShownPage status_page = {};
+
+  /// Whether there are members that only another transport reaches.
+  bool has_others() const noexcept {
+    return std::find(members.begin(), members.end(), kElsewhere) != members.end();
+  }
 
   /// Returns the number that identifies this subset on the connection to `peer`: the one that the
   /// lower of the connection's two ends has given. It is therefore unique on that connection,
@@ -181,8 +193,9 @@ class Transport {
   virtual std::string address() const { return {}; }
 
   /// Connects this rank to its peers. `addresses` holds the address() of each rank, or is empty
-  /// where no rank has one. Peers whose address is an empty string are reached by another transport
-  /// and stay unconnected here; no other function is called for them. Throws `unavailable` with the
+  /// where no rank has one. Peers whose address is an empty string, and those of which
+  /// TransportContext::elsewhere says so, are reached by another transport and stay unconnected
+  /// here; no other function is called for them. Throws `unavailable` with the
   /// reason where a peer cannot be reached this way, `peer_lost` where a peer has ended, and
   /// `timeout` naming the ranks that never came.
   virtual void connect(std::span<const std::string> addresses, TimePoint deadline) = 0;
@@ -267,6 +280,9 @@ class Transport {
   /// Ends a registration. Peers are told and unmap the memory some time later; until then they can
   /// still read it. This rank's own mapping lives as long as its Segment.
   virtual void unregister(std::uint32_t) noexcept {}
+  /// Registers memory with the peers of this transport that another one, which reaches other peers
+  /// of the same communicator, has allocated. Throws `unavailable` where there is no memory for it.
+  virtual void share_registered(const Registration&) {}
   /// Returns all memory that this rank has registered, or null where the transport never registers
   /// any.
   virtual const Segments* registered() const noexcept { return nullptr; }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <tutti/config.hpp>
 
@@ -14,10 +15,9 @@
 #include "common/random.h"
 #include "common/secret.h"
 #include "transport/doorbell.h"
+#include "transport/status_page.h"
 
 namespace tutti {
-
-struct StatusPage;
 
 namespace local {
 class Hub;
@@ -51,9 +51,15 @@ struct TransportContext {
   /// Config::trust_network says what happens without one.
   Secret secret;
 
-  /// This rank's status page, where another transport has made one already. Where it is null, this
-  /// transport makes one. See Transport::own_status_page().
-  StatusPage* status_page = nullptr;
+  /// This rank's status page, where there is one already. See Transport::own_status_page().
+  ShownPage status_page;
+
+  /// By rank: the peers that another transport reaches, to which this one makes no connection
+  /// though they may have an address. Empty where there are none.
+  std::vector<bool> elsewhere;
+  bool is_elsewhere(int peer) const {
+    return !elsewhere.empty() && elsewhere[static_cast<std::size_t>(peer)];
+  }
 
   /// connect() calls it at CheckTimes while it waits. It throws where waiting is in vain, for
   /// example because a rank that is to come has ended. May be null.

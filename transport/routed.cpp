@@ -36,7 +36,7 @@ std::shared_ptr<const Fd> watch_all(const Parts& parts) {
 /// Reaches each peer by one of several transports. It is used only by its communicator's thread.
 class Routed final : public Transport {
  public:
-  Routed(Parts parts, std::vector<std::size_t> route, std::unique_ptr<StatusPage> status_page,
+  Routed(Parts parts, std::vector<std::size_t> route, std::unique_ptr<OwnPage> status_page,
          std::shared_ptr<const Fd> epoll)
       : status_page_(std::move(status_page)),
         parts_(std::move(parts)),
@@ -92,10 +92,22 @@ class Routed final : public Transport {
 
   std::unique_ptr<Transport> split(const Subset& subset) override;
 
-  std::optional<Registration> allocate_registered(std::size_t bytes) override {
-    return parts_.front()->allocate_registered(bytes);
+  /// Returns the index of the part that reaches a peer.
+  std::size_t part_of(std::size_t peer) const { return route_[peer]; }
+  /// Gives its parts to another one. Only part_of() may be called from now on. The parts show a
+  /// page that is not its own.
+  Parts release_parts() {
+    assert(status_page_ == nullptr);
+    return std::exchange(parts_, {});
   }
-  void unregister(std::uint32_t segment) noexcept override { parts_.front()->unregister(segment); }
+
+  std::optional<Registration> allocate_registered(std::size_t bytes) override;
+  void unregister(std::uint32_t segment) noexcept override {
+    for (const auto& part : parts_) part->unregister(segment);
+  }
+  void share_registered(const Registration& memory) override {
+    for (const auto& part : parts_) part->share_registered(memory);
+  }
   const Segments* registered() const noexcept override { return parts_.front()->registered(); }
   std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) override;
   void revoke(int peer) noexcept override { to(peer).revoke(peer); }
@@ -122,7 +134,7 @@ class Routed final : public Transport {
     return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return test(*part); });
   }
 
-  const std::unique_ptr<StatusPage> status_page_;  // null where the first part made the page
+  const std::unique_ptr<OwnPage> status_page_;  // null where the first part made the page
   Parts parts_;
   const std::vector<std::size_t> route_;  // indexed by peer
   // Shared by all transports that were split off each other.
@@ -133,7 +145,21 @@ std::vector<int> Routed::join() {
   std::set<int> missing;
   for (const auto& part : parts_)
     for (const int member : part->join()) missing.insert(member);
+  if (missing.empty() && status_page_ != nullptr) status_page_->be_connected();
   return {missing.begin(), missing.end()};
+}
+
+std::optional<Registration> Routed::allocate_registered(std::size_t bytes) {
+  std::optional<Registration> memory = parts_.front()->allocate_registered(bytes);
+  if (!memory) return std::nullopt;
+  try {
+    for (std::size_t part = 1; part < parts_.size(); ++part)
+      parts_[part]->share_registered(*memory);
+  } catch (...) {
+    unregister(memory->number);
+    throw;
+  }
+  return memory;
 }
 
 std::shared_ptr<void> Routed::register_memory(std::byte* data, std::size_t bytes) {
@@ -145,28 +171,56 @@ std::shared_ptr<void> Routed::register_memory(std::byte* data, std::size_t bytes
 }
 
 // All parts are split, even those that reach none of the members, because a thread that waits in
-// this communicator also serves the peers of the other parts.
+// this communicator also serves the peers of the other parts. Each knows only those members that it
+// reaches.
 std::unique_ptr<Transport> Routed::split(const Subset& subset) {
   assert(subset.numbers.size() == subset.members.size());
   Parts parts;
-  auto status_page = status_page_ != nullptr ? std::make_unique<StatusPage>() : nullptr;
+  auto status_page = status_page_ != nullptr && subset.status_page.page == nullptr
+                         ? std::make_unique<OwnPage>(status_page_->is_shared())
+                         : nullptr;
+  ShownPage shown = status_page != nullptr ? status_page->shown() : subset.status_page;
   for (const auto& part : parts_) {
     Subset own = subset;
-    own.status_page = parts.empty() ? status_page.get() : &parts.front()->own_status_page();
+    own.status_page = shown;
     parts.push_back(part->split(own));
     if (parts.back() == nullptr) return nullptr;
+    if (shown.page == nullptr) shown.page = &parts.front()->own_status_page();
   }
   std::vector<std::size_t> route;
-  for (const int member : subset.members) route.push_back(route_[static_cast<std::size_t>(member)]);
+  for (const int member : subset.members)
+    route.push_back(member == kElsewhere ? 0 : route_[static_cast<std::size_t>(member)]);
   return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
                                   epoll_);
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> parts,
+// The parts of a part that has several become parts of the whole, since the kernel does not let a
+// thread sleep on descriptors that watch others which watch others and so on.
+std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> given,
                                  std::vector<std::size_t> route,
-                                 std::unique_ptr<StatusPage> status_page) {
+                                 std::unique_ptr<OwnPage> status_page) {
+  Parts parts;
+  std::vector<std::size_t> first;  // By given part: where its own parts begin in `parts`.
+  std::vector<const Routed*> routed;
+  std::vector<std::unique_ptr<Transport>> emptied;
+  for (auto& part : given) {
+    first.push_back(parts.size());
+    auto* const several = dynamic_cast<Routed*>(part.get());
+    routed.push_back(several);
+    if (several == nullptr) {
+      parts.push_back(std::move(part));
+      continue;
+    }
+    for (auto& its : several->release_parts()) parts.push_back(std::move(its));
+    emptied.push_back(std::move(part));
+  }
+  for (std::size_t peer = 0; peer < route.size(); ++peer) {
+    const std::size_t part = route[peer];
+    route[peer] = first[part] + (routed[part] != nullptr ? routed[part]->part_of(peer) : 0);
+  }
+  if (status_page != nullptr) status_page->be_connected();
   auto epoll = watch_all(parts);
   return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
                                   std::move(epoll));

@@ -144,6 +144,14 @@ struct StatusPage {
     return {failure.data(), bytes < kFailureBytes ? bytes : kFailureBytes};
   }
 };
+/// A status page that several transports of one rank show.
+struct ShownPage {
+  StatusPage* page = nullptr;  ///< Null: the transport makes its own.
+  /// The descriptor of the page's memory, which is open until they are connected; -1 where peers
+  /// cannot map it. A transport whose peers do has to have it.
+  int memory = -1;
+};
+
 static_assert(sizeof(StatusPage) == 3712 && sizeof(StatusPage::Call) == 40,
               "both ends of a connection agree on the page");
 static_assert(offsetof(StatusPage, sleepers) == 0 && offsetof(StatusPage, state) == 8);

@@ -45,14 +45,19 @@ void log_unused(const RouteTable& table, const TransportContext& context) {
 class Rounds {
  public:
   Rounds(RouteTable table, const TransportContext& context, Store& store, std::string_view prefix,
-         TimePoint deadline)
+         TimePoint deadline, KeptConnections kept)
       : table_(std::move(table)),
         context_(context),
         store_(store),
         prefix_(prefix),
         deadline_(deadline),
+        page_(std::move(kept.page)),
         part_of_(static_cast<std::size_t>(context.size)) {
     assert(context.rank >= 0 && context.rank < context.size);
+    if (kept.transport == nullptr) return;
+    parts_.push_back(std::move(kept.transport));
+    for (int peer = 0; peer < context.size; ++peer)
+      if (peer != context.rank && kept.peers[index(peer)]) part_of_[index(peer)] = 0;
   }
 
   Connecting::Outcome run();
@@ -71,7 +76,8 @@ class Rounds {
   void for_each_missing(Use&& use) const;
 
   std::vector<Part> needed() const;
-  StatusPage* shown_page(bool may_fail);
+  ShownPage shown_page(bool may_fail);
+  std::vector<bool> elsewhere(std::size_t transport) const;
   void make();
   bool exchange_addresses();
   void connect();
@@ -86,7 +92,7 @@ class Rounds {
   Store& store_;
   const std::string_view prefix_;
   const TimePoint deadline_;
-  std::unique_ptr<StatusPage> page_;                 // made here if no transport is sure to stay
+  std::unique_ptr<OwnPage> page_;                    // made if no transport is sure to stay
   std::vector<std::unique_ptr<Transport>> parts_;    // those that are connected
   std::vector<std::optional<std::size_t>> part_of_;  // index in parts_, for each peer
   std::vector<Part> made_;                           // those of this round
@@ -122,23 +128,33 @@ std::vector<Rounds::Part> Rounds::needed() const {
   return parts;
 }
 
-// Returns the status page that the next transport shows, or null if it makes its own.
-StatusPage* Rounds::shown_page(bool may_fail) {
-  if (page_ != nullptr) return page_.get();
-  if (!parts_.empty()) return &parts_.front()->own_status_page();
+// Returns the status page that the next transport shows, which is null if it makes its own.
+ShownPage Rounds::shown_page(bool may_fail) {
+  if (page_ != nullptr) return page_->shown();
+  if (!parts_.empty()) return {&parts_.front()->own_status_page()};
   for (const Part& part : made_)
-    if (part.made != nullptr) return &part.made->own_status_page();
-  if (may_fail) page_ = std::make_unique<StatusPage>();
-  return page_.get();
+    if (part.made != nullptr) return {&part.made->own_status_page()};
+  if (may_fail) page_ = std::make_unique<OwnPage>(false);
+  return page_ != nullptr ? page_->shown() : ShownPage();
 }
 
-// A transport with rings makes the status page itself. Where another one already shows a page to
-// connected peers, it comes too late.
+// Returns, by rank, which peers a transport of this round does not connect to.
+std::vector<bool> Rounds::elsewhere(std::size_t transport) const {
+  std::vector<bool> peers(part_of_.size(), true);
+  peers[index(context_.rank)] = false;
+  for_each_missing([&](int peer, const RouteTable::Link& link) {
+    if (link.transport == transport) peers[index(peer)] = false;
+  });
+  return peers;
+}
+
+// The peers of a transport with rings map the status page. Where another transport already shows
+// one to connected peers that they cannot map, it comes too late.
 void Rounds::make() {
   made_.clear();
   if (parts_.empty()) page_.reset();  // Nobody has seen it.
   made_ = needed();
-  const bool shown = page_ != nullptr || !parts_.empty();
+  const bool shown = page_ != nullptr ? !page_->is_shared() : !parts_.empty();
   for (Part& part : made_) {
     if (part.rings && shown) {
       part.refusal = fmt::format(
@@ -149,6 +165,7 @@ void Rounds::make() {
     }
     TransportContext context = context_;
     context.status_page = shown_page(part.may_fail);
+    context.elsewhere = elsewhere(part.transport);
     try {
       part.made = table_.transports()[part.transport].make(context);
     } catch (const Error& error) {
@@ -186,15 +203,12 @@ bool Rounds::exchange_addresses() {
 void Rounds::connect(Part& part) {
   assert(part.made != nullptr && part.refusal.empty());
   std::vector<std::string> addresses(part_of_.size());
-  const auto say = [&](int rank) {
-    addresses[index(rank)] = addresses_[part.transport][index(rank)].substr(1);
-  };
-  say(context_.rank);
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank)
+    if (const std::string& text = addresses_[part.transport][rank]; text.starts_with(kMadePart))
+      addresses[rank] = text.substr(1);
   std::vector<int> peers;
   for_each_missing([&](int peer, const RouteTable::Link& link) {
-    if (link.transport != part.transport) return;
-    say(peer);
-    peers.push_back(peer);
+    if (link.transport == part.transport) peers.push_back(peer);
   });
   try {
     part.made->connect(addresses, deadline_);
@@ -319,6 +333,18 @@ std::vector<std::string> addresses_behind(const std::string& prefix, const Texts
   return addresses;
 }
 
+// Returns a transport that reaches the peers of `kept` by what is kept, and the others by `made`.
+std::unique_ptr<Transport> beside(KeptConnections kept, std::unique_ptr<Transport> made, int rank) {
+  if (kept.transport == nullptr) return made;
+  std::vector<std::size_t> part_of;
+  for (const bool keeps : kept.peers) part_of.push_back(keeps ? 0 : 1);
+  part_of[static_cast<std::size_t>(rank)] = 0;
+  std::vector<std::unique_ptr<Transport>> parts;
+  parts.push_back(std::move(kept.transport));
+  parts.push_back(std::move(made));
+  return route(std::move(parts), std::move(part_of), std::move(kept.page));
+}
+
 }  // namespace
 
 Connecting::Connecting(RouteCandidates candidates, const TransportContext& context)
@@ -341,7 +367,8 @@ Connecting::Connecting(RouteCandidates candidates, const TransportContext& conte
 
 Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addresses,
                                         const TransportContext& agreed, bool as_expected,
-                                        Store& store, std::string_view prefix, TimePoint deadline) {
+                                        Store& store, std::string_view prefix, TimePoint deadline,
+                                        KeptConnections kept) {
   RouteTable table(std::move(candidates_), offers);
   const RouteTable::Summary links = table.summary();
   if (as_expected && links.only && !links.may_fail) {
@@ -349,13 +376,14 @@ Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addres
     const auto all = [&](const std::string& text) { return text.starts_with(made); };
     if (transport_ != nullptr &&
         std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
-      transport_->connect(addresses_behind(made, addresses), deadline);
+      auto transport = std::move(transport_);  // It ends before the page of `kept` does.
+      transport->connect(addresses_behind(made, addresses), deadline);
       log_unused(table, agreed);
-      return {std::move(transport_), links};
+      return {beside(std::move(kept), std::move(transport), agreed.rank), links};
     }
   }
   transport_.reset();
-  return Rounds(std::move(table), agreed, store, prefix, deadline).run();
+  return Rounds(std::move(table), agreed, store, prefix, deadline, std::move(kept)).run();
 }
 
 }  // namespace tutti

@@ -12,6 +12,7 @@
 #include <tutti/error.hpp>
 
 #include "common/bytes.h"
+#include "common/text.h"
 #include "rendezvous/agreement.h"
 #include "runtime/membership/pauses.h"
 #include "runtime/membership/setup.h"
@@ -63,48 +64,36 @@ std::vector<int>::const_iterator first_unusable(const Regrouped& members,
                       [&](int member) { return unusable[static_cast<std::size_t>(member)]; });
 }
 
-// Waits until all members have made their parts, and looks now and then whether that is in vain.
-void await_members(Splitting& splitting, const CommunicatorParts& whole, const Regrouped& members,
-                   const std::vector<bool>& unusable, const WatchedStore& store) {
+// Calls `look` until `joined`, and looks now and then whether that is in vain.
+template <typename Joined, typename Look>
+void await_members(Joined&& joined, Look&& look, const std::function<void()>& throw_if_vain) {
   auto check_at = steady_clock::now() + kWatchEvery;
-  while (!splitting.joined()) {
+  while (!joined()) {
     if (steady_clock::now() >= check_at) {
-      store.check()();
-      const auto to = first_unusable(members, unusable);
-      if (to != members.members.end())
-        throw Error(ErrorKind::peer_lost,
-                    fmt::format("the connection from rank {} to rank {} cannot be used any more",
-                                *to, whole.rank));
+      throw_if_vain();
       check_at = steady_clock::now() + kWatchEvery;
     }
-    splitting.look(whole.runtime->clock().now(), false);
+    look();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
-}  // namespace
+// Each growing adds transports, all of which every wait looks at. After some, the ranks connect
+// anew.
+constexpr int kMostTimesGrown = 4;
 
-std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorParts& whole,
-                                                            const Regrouped& members,
-                                                            const std::vector<bool>& unusable,
-                                                            WatchedStore& store,
-                                                            TimePoint deadline) {
-  assert(members.newcomers.empty() && members.includes(whole.rank));
-  const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
-  const bool keeps = first_unusable(members, unusable) == members.members.end();
-  Splitting splitting(whole, survivor_card());
-  std::string mine(1, keeps ? kKeeps : kConnectsAnew);
-  SplitCard card = splitting.card();
-  card.ring_bytes = first_ring_bytes(whole.runtime->config(), machine_ranks_left(whole, members));
-  mine += bytes_of(card);
-  const std::vector<Texts> said =
-      exchange(store, members.name + "/kept", static_cast<int>(own - members.members.begin()),
-               static_cast<int>(members.size()), {mine}, deadline);
-  if (!take_cards(splitting, members, said.front())) return std::nullopt;
-  splitting.compare();
+bool can_grow_again(const CommunicatorParts& whole) {
+  return whole.gpu == nullptr && whole.times_grown < kMostTimesGrown;
+}
+
+// Makes the parts of a communicator without newcomers.
+CommunicatorParts shrink(const CommunicatorParts& whole, const Regrouped& members,
+                         Splitting& splitting, const std::function<void()>& throw_if_vain,
+                         TimePoint deadline) {
   try {
     splitting.make(deadline);
-    await_members(splitting, whole, members, unusable, store);
+    await_members([&] { return splitting.joined(); },
+                  [&] { splitting.look(whole.runtime->clock().now(), false); }, throw_if_vain);
   } catch (const Error& error) {
     throw splitting.give_up(error);
   }
@@ -115,6 +104,118 @@ std::optional<CommunicatorParts> join_over_kept_connections(const CommunicatorPa
   parts.recorded = {parts.recorded.identity, members.name};
   parts.machine_ranks = machine_ranks_left(whole, members);
   return parts;
+}
+
+// Makes the parts of a communicator with newcomers.
+CommunicatorParts grow(const CommunicatorParts& whole, const Regrouped& members,
+                       const Splitting& splitting, const std::function<void()>& throw_if_vain,
+                       const std::shared_ptr<WatchedStore>& store, TimePoint deadline) {
+  Keeping keeping(whole, splitting.subset(), static_cast<int>(members.newcomers.size()),
+                  throw_if_vain);
+  CommunicatorParts parts = join_regrouped(whole, members, store, deadline, &keeping);
+  parts.times_grown = whole.times_grown + 1;
+  return parts;
+}
+
+}  // namespace
+
+std::optional<CommunicatorParts> join_over_kept_connections(
+    const CommunicatorParts& whole, const Regrouped& members, const std::vector<bool>& unusable,
+    const std::shared_ptr<WatchedStore>& store, TimePoint deadline) {
+  assert(members.includes(whole.rank));
+  const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
+  const bool grows = !members.newcomers.empty();
+  const bool keeps = first_unusable(members, unusable) == members.members.end() &&
+                     (!grows || can_grow_again(whole));
+  Splitting splitting(whole, survivor_card());
+  std::string mine(1, keeps ? kKeeps : kConnectsAnew);
+  SplitCard card = splitting.card();
+  card.ring_bytes = first_ring_bytes(whole.runtime->config(), machine_ranks_left(whole, members));
+  mine += bytes_of(card);
+  const std::vector<Texts> said =
+      exchange(*store, members.name + "/kept", static_cast<int>(own - members.members.begin()),
+               static_cast<int>(members.members.size()), {mine}, deadline);
+  if (!take_cards(splitting, members, said.front())) return std::nullopt;
+  splitting.compare();
+  const auto throw_if_vain = [&] {
+    store->check()();
+    const auto to = first_unusable(members, unusable);
+    if (to != members.members.end())
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("the connection from rank {} to rank {} cannot be used any more",
+                              whole.rank, *to));
+  };
+  return grows ? grow(whole, members, splitting, throw_if_vain, store, deadline)
+               : shrink(whole, members, splitting, throw_if_vain, deadline);
+}
+
+Keeping::Keeping(const CommunicatorParts& whole, Subset subset, int newcomers,
+                 std::function<void()> throw_if_vain)
+    : whole_(whole),
+      subset_(std::move(subset)),
+      throw_if_vain_(std::move(throw_if_vain)),
+      page_(std::make_unique<OwnPage>(true)) {
+  const std::size_t size = subset_.members.size() + static_cast<std::size_t>(newcomers);
+  subset_.members.resize(size, kElsewhere);
+  subset_.numbers.resize(size);
+  subset_.status_page = page_->shown();
+}
+
+void Keeping::lend_endpoint(CommunicatorParts& parts) const {
+  parts.shared->doorbell = whole_.shared->doorbell;
+  parts.shared->splits = whole_.shared->splits;
+}
+
+void Keeping::restrict(TransportContext& context) const {
+  context.status_page = subset_.status_page;
+  context.elsewhere.clear();
+  for (std::size_t rank = 0; rank < subset_.members.size(); ++rank)
+    context.elsewhere.push_back(subset_.members[rank] != kElsewhere &&
+                                static_cast<int>(rank) != subset_.rank);
+}
+
+std::string Keeping::abilities() const {
+  return fmt::format("{} {}", whole_.rings ? 1 : 0, whole_.largest_message);
+}
+
+KeptConnections Keeping::join(const TransportContext& agreed, TimePoint deadline) {
+  subset_.data_bytes = agreed.data_bytes;
+  subset_.max_message_bytes = agreed.max_message_bytes;
+  KeptConnections kept{std::move(page_), whole_.transport->split(subset_), agreed.elsewhere};
+  if (kept.transport == nullptr)
+    throw Error(ErrorKind::unavailable, "a transport of this communicator cannot grow");
+  std::vector<int> missing;
+  const auto joined = [&] {
+    missing = kept.transport->join();
+    return missing.empty();
+  };
+  const auto look = [&] {
+    kept.transport->progress();
+    if (whole_.runtime->clock().now() < deadline) return;
+    throw Error(ErrorKind::timeout,
+                fmt::format("{} of the {} ranks that the communicator had did not come to the new "
+                            "one in time, of which rank {} is the first",
+                            missing.size(), whole_.size,
+                            subset_.members[static_cast<std::size_t>(missing.front())]));
+  };
+  await_members(joined, look, throw_if_vain_);
+  return kept;
+}
+
+void limit_to_kept(CommunicatorParts& parts, const Texts& column) {
+  for (const std::string& text : column.values()) {
+    if (text.empty()) continue;
+    const std::vector<std::string_view> numbers = split(text, ' ');
+    const auto rings = parse_number<int>(numbers.front());
+    const auto largest = parse_number<std::size_t>(numbers.back());
+    if (numbers.size() != 2 || !rings || !largest)
+      throw Error(ErrorKind::corrupt,
+                  fmt::format("a rank says of the connections that it keeps {}, which cannot be "
+                              "read",
+                              shown(text)));
+    parts.rings = parts.rings && *rings == 1;
+    parts.largest_message = std::min(parts.largest_message, *largest);
+  }
 }
 
 }  // namespace tutti

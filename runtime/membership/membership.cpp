@@ -116,16 +116,14 @@ std::vector<bool> Membership::lost() {
 CommunicatorParts Membership::join(const Regrouped& members,
                                    const std::shared_ptr<WatchedStore>& store, TimePoint deadline) {
   if (parts_.join_regrouped) return parts_.join_regrouped(parts_, members, store, deadline);
-  if (members.newcomers.empty()) {
-    store->check()();
-    bool anew = std::exchange(connects_anew_, true);
-    for (int rank = 0; rank < parts_.size; ++rank)
-      anew = anew || (!members.includes(rank) && !ended_[static_cast<std::size_t>(rank)]);
-    if (anew) unusable_.assign(unusable_.size(), true);
-    if (auto kept = join_over_kept_connections(parts_, members, unusable_, *store, deadline)) {
-      connects_anew_ = false;
-      return *std::move(kept);
-    }
+  store->check()();
+  bool anew = std::exchange(connects_anew_, true);
+  for (int rank = 0; rank < parts_.size; ++rank)
+    anew = anew || (!members.includes(rank) && !ended_[static_cast<std::size_t>(rank)]);
+  if (anew) unusable_.assign(unusable_.size(), true);
+  if (auto kept = join_over_kept_connections(parts_, members, unusable_, store, deadline)) {
+    connects_anew_ = false;
+    return *std::move(kept);
   }
   return join_regrouped(parts_, members, store, deadline);
 }

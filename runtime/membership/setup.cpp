@@ -26,6 +26,7 @@
 #include "runtime/membership/connect.h"
 #include "runtime/membership/gpus.h"
 #include "runtime/membership/joining_store.h"
+#include "runtime/membership/kept_connections.h"
 #include "runtime/membership/locations.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
@@ -136,7 +137,7 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// The texts by which a rank introduces itself.
-enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kOffers, kAddress };
+enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kOffers, kAddress, kKept };
 
 std::string to_text(const CoreCaches& machine) {
   return fmt::format("{} {} {}", machine.cache_bytes, machine.cores, machine.victim_bytes);
@@ -241,7 +242,7 @@ bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& cac
 
 // Returns this rank's text for each column of Said.
 std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches& caches,
-                                      const Connecting& connecting) {
+                                      const Connecting& connecting, const Keeping* keeping) {
   const Config& config = parts.runtime->config();
   std::string gpu = introduce_gpu(parts);
   return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}", version(),
@@ -251,7 +252,8 @@ std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches
           to_text(own_location(parts)),
           std::move(gpu),
           connecting.offers(),
-          connecting.address()};
+          connecting.address(),
+          keeping != nullptr ? keeping->abilities() : ""};
 }
 
 // Returns a number that all ranks of a communicator compute, and no others: the addresses of the
@@ -322,6 +324,7 @@ namespace {
 CommunicatorParts join_over(JoiningStore& store, const std::string& name, int rank, int size,
                             const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);
+  if (process.keeping != nullptr) process.keeping->lend_endpoint(parts);
   parts.name = name;
   parts.gpu = process.gpu;
   parts.own_place = process.place;
@@ -334,6 +337,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
     TransportContext result = context(parts, secret);
     result.hub = process.hub;
     result.check = [&store] { store.check(); };
+    if (process.keeping != nullptr) process.keeping->restrict(result);
     return result;
   };
   Connecting connecting(
@@ -342,8 +346,8 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
   timer.end(parts.startup, "transport");
 
   const std::vector<Texts> said =
-      exchange(store, name, rank, size, introduction(parts, caches, connecting), deadline,
-               {&parts.runtime->log()});
+      exchange(store, name, rank, size, introduction(parts, caches, connecting, process.keeping),
+               deadline, {&parts.runtime->log()});
   check_agreement(said[kSettings], rank);
   store.connects();
   parts.recorded = {identity_of(parts.name, said), parts.name};
@@ -353,12 +357,15 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
   parts.shared->ring_bytes = agreed_ring_bytes(config, said[kCaches], said[kLocation], locations);
   const TransportContext agreed = context_now();
   const bool expected = all_expected(parts.shared->ring_bytes, config, said[kCaches]);
-  Connecting::Outcome connected =
-      connecting.connect(said[kOffers], said[kAddress], agreed, expected, store, name, deadline);
+  KeptConnections kept;
+  if (process.keeping != nullptr) kept = process.keeping->join(agreed, deadline);
+  Connecting::Outcome connected = connecting.connect(
+      said[kOffers], said[kAddress], agreed, expected, store, name, deadline, std::move(kept));
   parts.transport = std::move(connected.transport);
   parts.rings = connected.links.rings;
   agree_on_gpus(parts, said[kGpu]);
   parts.largest_message = connected.links.largest_message;
+  limit_to_kept(parts, said[kKept]);
   parts.message_bytes =
       message_bytes_over(parts.largest_message, agreed.max_message_bytes, size, config);
   take_locations(parts, said[kLocation], locations);
@@ -424,10 +431,14 @@ CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Pro
 }
 
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
-                                 std::shared_ptr<WatchedStore> store, TimePoint deadline) {
+                                 std::shared_ptr<WatchedStore> store, TimePoint deadline,
+                                 Keeping* keeping) {
   const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
   assert(own != members.members.end());
-  Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
+  Process process;
+  process.runtime =
+      keeping != nullptr ? whole.runtime : std::make_shared<Runtime>(whole.runtime->config());
+  process.keeping = keeping;
   process.check = store->check();
   process.gpu = whole.gpu;
   process.place = whole.own_place;
@@ -487,6 +498,7 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
   parts.rank = subset.rank;
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
+  parts.times_grown = whole.times_grown;
   parts.machine_ranks = whole.machine_ranks;
   parts.machine_cores = whole.machine_cores;
   parts.prices = whole.prices;

@@ -14,6 +14,8 @@
 
 namespace tutti {
 
+class Keeping;
+
 /// Implements Communicator::from_env().
 CommunicatorParts join_environment(const Config& config);
 
@@ -33,6 +35,7 @@ struct Process {
   std::function<void()> check = {};          ///< See TransportContext::check.
   std::shared_ptr<GpuDevice> gpu = nullptr;  ///< Of a rank that has one; else the settings say.
   std::optional<int> place = {};             ///< CommunicatorParts::own_place, if it is known.
+  Keeping* keeping = nullptr;                ///< The connections that there are; null if none.
 };
 
 /// Does what Communicator::create() does, if all ranks are threads of `process`: for jobs of
@@ -40,9 +43,12 @@ struct Process {
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
 /// Makes the communicator of Communicator::shrink() and grow(): some ranks of `whole`, and
-/// newcomers. The members join by `deadline`, over `store`, which wraps the store of `whole`.
+/// newcomers. The members join by `deadline`, over `store`, which wraps the store of `whole`. The
+/// ranks of `whole` use the connections that they have, where all pass `keeping`; else they connect
+/// anew.
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
-                                 std::shared_ptr<WatchedStore> store, TimePoint deadline);
+                                 std::shared_ptr<WatchedStore> store, TimePoint deadline,
+                                 Keeping* keeping = nullptr);
 
 /// Joins the communicator that has this name in the store, as one of its ranks; if the name is
 /// empty, the next free one is used.

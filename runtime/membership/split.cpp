@@ -50,7 +50,7 @@ std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
 // each other, so that threads which split sibling communicators at the same time get different
 // ones.
 std::uint32_t next_split(SharedEndpoint& shared) {
-  const std::uint64_t number = ++shared.splits;
+  const std::uint64_t number = ++*shared.splits;
   return number <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(number)
                                                              : 0;
 }

@@ -56,6 +56,8 @@ class Splitting {
   /// Throws `mismatch` if the ranks made different calls. All members of a new communicator come to
   /// the same result.
   bool compare();
+  /// Returns the members, once they are compared, for a caller that makes the communicator itself.
+  const Subset& subset() const noexcept { return subset_; }
   /// Makes this rank's part of the new communicator, in which it has until `deadline` to join the
   /// other members. If this, joined() or look() throws, the other members wait until they see that
   /// the communicator that is split has failed.

@@ -118,6 +118,35 @@ TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
   }
 }
 
+// The newcomers are reached by other transports than those by which the old ranks reach each other.
+TEST_F(TwoMachines, AJobGrowsOverBothAndKeepsTheConnectionsThatItHas) {
+  for (const std::string placement : {"aab", "aaab", "aabb", "abba"}) {
+    const int old = 2, size = static_cast<int>(placement.size());
+    Sign grown;  // once for each newcomer
+    Processes ranks(size, [&](int rank) {
+      std::optional<Communicator> comm;
+      Config its = config();
+      if (rank < old) {
+        comm = join(rank, placement.substr(0, static_cast<std::size_t>(old)), its);
+      } else {
+        if (rank > old) grown.wait(static_cast<std::uint32_t>(rank - old));
+        machines_.enter(placement.substr(static_cast<std::size_t>(rank), 1));
+        set_environment(0, 1, port_);
+        setenv("MASTER_ADDR", "10.77.0.1", 1);
+        for (const char* const name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
+        comm = Communicator::join(its);
+      }
+      while (comm->size() < size) {
+        *comm = comm->grow(1, std::chrono::seconds(20));
+        if (rank == 0) grown.give();
+      }
+      for (int round = 0; round < 3; ++round) work(*comm, placement);
+    });
+    for (int rank = 0; rank < size; ++rank)
+      EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << placement << ", rank " << rank;
+  }
+}
+
 // Rings go by all ranks of a machine before they leave it: 0, 2, 3, 1 and 4 where rank 1 and rank 4
 // are on the other machine.
 TEST_F(TwoMachines, RingsLeaveEachMachineOnceWhateverTheNumbersOfItsRanks) {

@@ -115,7 +115,7 @@ class MailTransport final : public Transport {
       : kind_(kind),
         context_(context),
         link_(link),
-        page_(context.status_page != nullptr ? *context.status_page : own_page_) {
+        page_(context.status_page.page != nullptr ? *context.status_page.page : own_page_) {
     box_->bell = context.doorbell;
     PostOffice& office = post_office();
     const std::lock_guard lock(office.mutex);

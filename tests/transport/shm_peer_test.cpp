@@ -92,7 +92,7 @@ class ShmPeer : public testing::Test {
 TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas) {
   constexpr std::uint32_t kGroup = 12;
   const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
-  peer_->add_group(kGroup, subset(kGroup), own.fd, lent_);
+  peer_->add_group(kGroup, subset(kGroup), own.fd.get(), lent_);
   peer_->leave_group(kGroup);
   say(kGroup, kStatusPage);
   EXPECT_EQ(peer_->status_page(kGroup), nullptr);
@@ -107,7 +107,7 @@ TEST_F(ShmPeer, ThatItHasLeftAGroupWhichThisRankMakesLateIsStillSeenOnItsStatusP
   static_cast<StatusPage*>(status_page_.mapping.data())->close();
   say(kGroup, kLeave);
   const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
-  peer_->add_group(kGroup, subset(kGroup), own.fd, lent_);
+  peer_->add_group(kGroup, subset(kGroup), own.fd.get(), lent_);
   ASSERT_NE(peer_->status_page(kGroup), nullptr);
   EXPECT_EQ(peer_->status(kGroup).state, PeerStatus::State::closed);
   peer_->leave_group(kGroup);

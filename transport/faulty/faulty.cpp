@@ -254,6 +254,7 @@ void FaultyTransport::send_wakes(TimePoint now) noexcept {
 }
 
 std::unique_ptr<Transport> FaultyTransport::split(const Subset& subset) {
+  if (subset.has_others()) return nullptr;
   auto part = inner_->split(subset);
   if (part == nullptr) return nullptr;
   std::vector<int> origin;

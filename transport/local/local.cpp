@@ -203,6 +203,7 @@ class LocalTransport final : public Transport {
   void wake(int peer) override { hub_->bell(subset_.rank, peer).after_store(); }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
+    if (subset.has_others()) return nullptr;
     Subset of_first = subset;
     for (int& member : of_first.members) member = rank_of_first(member);
     return std::make_unique<LocalTransport>(first_, std::move(of_first));

@@ -36,7 +36,7 @@ Mesh::Mesh(const TransportContext& context, std::string name)
     : context_(context), name_(std::move(name)), listener_(net::listen_tcp({"", 0})) {
   address_.identity = context.random->next();
   address_.host = host_identity();
-  if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
+  if (!context.secret) address_.secret = make_secret(*context.random);
   for (std::string& host : hosts_of(context))
     address_.places.push_back({std::move(host), net::port_of(listener_)});
 }
@@ -61,8 +61,8 @@ std::vector<std::optional<Address>> Mesh::parse(std::span<const std::string> add
 }
 
 // Returns the secret of the handshake. Between machines it is the job's own, or none where the
-// network is trusted. On one machine it is rank 0's, which only processes that may use the job's
-// store can have read.
+// network is trusted. On one machine it is that of the first rank, which only processes that may
+// use the job's store can have read.
 Secret Mesh::secret_for(const std::vector<std::optional<Address>>& peers) const {
   if (context_.secret) return context_.secret;
   bool one_machine = true;
@@ -78,7 +78,9 @@ Secret Mesh::secret_for(const std::vector<std::optional<Address>>& peers) const 
               "ranks' ports may join the job",
               context_.rank, rank, kHowToMakeSecret));
   }
-  Secret secret = one_machine && peers[0] ? peers[0]->secret : Secret();
+  const auto first =
+      std::find_if(peers.begin(), peers.end(), [](const auto& peer) { return peer.has_value(); });
+  Secret secret = one_machine && first != peers.end() ? (*first)->secret : Secret();
   if (context_.config->tls && !secret) refuse_tls_without_secret(context_.rank);
   return secret;
 }
@@ -87,6 +89,8 @@ Connections Mesh::connect(std::span<const std::string> addresses, TimePoint dead
   assert(listener_);
   std::vector<std::optional<Address>> peers = parse(addresses);
   const Secret secret = secret_for(peers);
+  for (int rank = 0; rank < context_.size; ++rank)
+    if (context_.is_elsewhere(rank)) peers[static_cast<std::size_t>(rank)].reset();
   const auto connections = static_cast<std::size_t>(
       std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return peer.has_value(); }));
   need_descriptors(2 * connections + kOtherDescriptors, connections,

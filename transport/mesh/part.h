@@ -69,15 +69,16 @@ class Part : public Transport {
   std::size_t memory_bytes() const override;
 
  protected:
-  /// The members of `subset` are ranks of the endpoint. `context` is that of its first
-  /// communicator.
+  /// The members of `subset` are ranks of the endpoint, or kElsewhere. `context` is that of its
+  /// first communicator.
   Part(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset,
        const LinkCapabilities& link)
       : context_(context),
         endpoint_(std::move(endpoint)),
         subset_(std::move(subset)),
-        own_status_page_(subset_.status_page != nullptr ? nullptr : std::make_unique<StatusPage>()),
-        status_page_(subset_.status_page != nullptr ? *subset_.status_page : *own_status_page_),
+        own_status_page_(subset_.status_page.page != nullptr ? nullptr
+                                                             : std::make_unique<StatusPage>()),
+        status_page_(own_status_page_ != nullptr ? *own_status_page_ : *subset_.status_page.page),
         link_(link),
         group_{link_.largest_message, &status_page_,
                context.doorbell != nullptr ? context.doorbell->fd() : -1} {}
@@ -101,7 +102,8 @@ class Part : public Transport {
   }
   /// Returns the subset, whose members are ranks of this communicator, with ranks of the endpoint.
   Subset of_endpoint(Subset subset) const {
-    for (int& member : subset.members) member = subset_.members[static_cast<std::size_t>(member)];
+    for (int& member : subset.members)
+      if (member != kElsewhere) member = subset_.members[static_cast<std::size_t>(member)];
     return subset;
   }
   /// Adds a group to each connection of the endpoint to a member.
@@ -164,8 +166,9 @@ template <typename Endpoint, typename Connection, typename Group>
 void Part<Endpoint, Connection, Group>::add_groups() {
   groups_.resize(subset_.members.size());
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == subset_.rank) continue;
-    Connection* const to = endpoint_->peer(subset_.members[static_cast<std::size_t>(peer)]);
+    const int member = subset_.members[static_cast<std::size_t>(peer)];
+    if (peer == subset_.rank || member == kElsewhere) continue;
+    Connection* const to = endpoint_->peer(member);
     if (to == nullptr) continue;
     groups_[static_cast<std::size_t>(peer)] =
         std::make_unique<Group>(*to, group_, subset_.id_with(peer));

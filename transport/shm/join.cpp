@@ -78,7 +78,7 @@ Fd listen_at(const Address& address) {
 }
 
 Join::Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
-           const Fd& status_page)
+           int status_page)
     : context_(context),
       addresses_(addresses),
       listener_(listener),
@@ -326,7 +326,7 @@ std::optional<int> Join::rank_of(const Greeting& greeting) const {
 Sent Join::greet(const Fd& socket, int rank) const {
   static_assert(sizeof(Greeting) == 56 && offsetof(Greeting, from) == 16 &&
                 offsetof(Greeting, powers) == 48);
-  assert(rank != context_.rank && status_page_);
+  assert(rank != context_.rank && status_page_ >= 0);
   Greeting greeting;
   greeting.rank = context_.rank;
   greeting.from = addresses_[context_.rank].identity;
@@ -334,7 +334,7 @@ Sent Join::greet(const Fd& socket, int rank) const {
   const bool has_bell = context_.doorbell != nullptr;
   greeting.powers =
       (has_bell ? Greeting::kHasBell : 0) | (context_.membarrier() ? Greeting::kHasMembarrier : 0);
-  const std::array<int, 2> fds{status_page_.get(), has_bell ? context_.doorbell->fd() : -1};
+  const std::array<int, 2> fds{status_page_, has_bell ? context_.doorbell->fd() : -1};
   return send_packet(socket, greeting, std::span(fds).first(has_bell ? 2 : 1));
 }
 

@@ -38,7 +38,7 @@ class Join {
   /// `addresses` is indexed by rank and includes this rank's own. Ranks without an identity are
   /// left out.
   Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
-       const Fd& status_page);
+       int status_page);
 
   /// Returns the links by rank; this rank's own is empty. Throws `timeout` naming the ranks that
   /// never came, `peer_lost` where one of them has ended, and `unavailable` where this machine does
@@ -83,7 +83,7 @@ class Join {
   const TransportContext& context_;
   const std::span<const Address> addresses_;
   const Fd& listener_;
-  const Fd& status_page_;
+  const int status_page_;
   std::vector<Peer> peers_;
   int missing_;
   int calls_ = 0;  // The number of peers that are called or greeted.

@@ -31,7 +31,7 @@ bool brings_memory(std::int32_t number) { return number != kTakeBack && number !
 // threads split communicators at the same time, or where this rank failed to make its part.
 constexpr std::size_t kMostEarlyGroups = 1024;
 
-Fd duplicate(const Fd& fd) { return Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
+Fd duplicate(int fd) { return Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 }  // namespace
 
@@ -81,7 +81,7 @@ void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operatio
                                                     context_.rank, rank_, std::strerror(errno)));
 }
 
-void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
+void Peer::add_group(std::uint32_t id, const Subset& subset, int status_page,
                      const Segments& segments) {
   assert(id != 0 && subset.data_bytes > 0);
   Group& group = groups_[id];
@@ -96,7 +96,7 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_pa
 void Peer::register_segment(std::uint32_t id, std::uint32_t segment, std::size_t bytes,
                             const Fd& memory) {
   assert(segment != 0 && segment != kAllMemory && bytes > 0);
-  hand_over({id, kRegister, bytes, duplicate(memory), segment});
+  hand_over({id, kRegister, bytes, duplicate(memory.get()), segment});
 }
 
 void Peer::unregister(std::uint32_t id, std::uint32_t segment) {

@@ -44,8 +44,7 @@ class Peer {
   /// Adds group `id`, in which this rank shows `status_page`, and takes up what the peer has handed
   /// over for it already. `segments` holds the memory that this rank has registered, and outlives
   /// the group.
-  void add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
-                 const Segments& segments);
+  void add_group(std::uint32_t id, const Subset& subset, int status_page, const Segments& segments);
   /// Frees the group's status page and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
   /// Removes the group for good: tells the peer, and drops what it still hands over for the group.

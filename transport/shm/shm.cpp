@@ -15,6 +15,7 @@
 #include <tutti/error.hpp>
 
 #include "common/descriptors.h"
+#include "transport/own_page.h"
 #include "transport/shm/endpoint.h"
 
 namespace tutti::shm {
@@ -49,19 +50,16 @@ class ShmTransport final : public Transport {
     listener_ = listen_at(address_);
   }
 
-  /// The members of `subset` are ranks of the endpoint.
+  /// The members of `subset` are ranks of the endpoint, or kElsewhere.
   ShmTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
       : context_(context),
         endpoint_(std::move(endpoint)),
         subset_(std::move(subset)),
-        status_page_memory_(make_memory(sizeof(StatusPage), Access::read,
-                                        fmt::format("the board of rank {}", subset_.rank))),
-        status_page_(new (status_page_memory_.mapping.data()) StatusPage()) {
+        own_page_(subset_.status_page.page == nullptr ? std::make_unique<OwnPage>(true) : nullptr),
+        page_(own_page_ != nullptr ? own_page_->shown() : subset_.status_page) {
     assert(context.clock != nullptr);
     assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
-    // Peers map the page that this transport makes, so it cannot show a page that another transport
-    // has made.
-    assert(context.status_page == nullptr);
+    assert(page_.memory >= 0 && "peers map the page");
   }
 
   // In a forked child this frees only the child's copies of descriptors and mappings; status pages,
@@ -91,6 +89,7 @@ class ShmTransport final : public Transport {
   const LinkCapabilities& link(int) const override { return link_; }
 
   std::optional<Registration> allocate_registered(std::size_t bytes) override;
+  void share_registered(const Registration& memory) override;
   void unregister(std::uint32_t segment) noexcept override {
     if (getpid() != owner_) return;  // In a forked child the memory is the parent's.
     segments_.remove(segment);
@@ -102,9 +101,9 @@ class ShmTransport final : public Transport {
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
   PeerStatus status(int peer) override;
-  StatusPage& own_status_page() override { return *status_page_; }
+  StatusPage& own_status_page() override { return *page_.page; }
   const StatusPage* status_page(int peer) override {
-    return peer == subset_.rank ? status_page_ : status_pages_[static_cast<std::size_t>(peer)];
+    return peer == subset_.rank ? page_.page : status_pages_[static_cast<std::size_t>(peer)];
   }
   void wake(int peer) override {
     assert(peer >= 0 && static_cast<std::size_t>(peer) < bells_.size());
@@ -115,7 +114,8 @@ class ShmTransport final : public Transport {
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_endpoint = subset;
-    for (int& member : of_endpoint.members) member = subset_.members[member];
+    for (int& member : of_endpoint.members)
+      if (member != kElsewhere) member = subset_.members[member];
     return std::make_unique<ShmTransport>(context_, endpoint_, std::move(of_endpoint));
   }
   std::size_t memory_bytes() const override;
@@ -123,7 +123,8 @@ class ShmTransport final : public Transport {
 
  private:
   static Subset whole(const TransportContext& context) {
-    Subset all{{}, context.rank, {}, context.data_bytes, context.max_message_bytes};
+    Subset all{
+        {}, context.rank, {}, context.data_bytes, context.max_message_bytes, context.status_page};
     all.members.resize(static_cast<std::size_t>(context.size));
     std::iota(all.members.begin(), all.members.end(), 0);
     return all;
@@ -141,11 +142,13 @@ class ShmTransport final : public Transport {
   }
 
   bool is_connected(int peer) const {
-    return peer != subset_.rank && endpoint_->has(subset_.members[peer]);
+    const int member = subset_.members[peer];
+    return peer != subset_.rank && member != kElsewhere && endpoint_->has(member);
   }
   int size() const noexcept { return static_cast<int>(subset_.members.size()); }
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
   void take_status_pages();
+  void hand_over(const Registration& memory) const;
   std::vector<Address> parse(std::span<const std::string> addresses) const;
 
   const TransportContext context_;  // the context of the endpoint's first communicator
@@ -154,11 +157,11 @@ class ShmTransport final : public Transport {
   const LinkCapabilities link_ = link_of(subset_.max_message_bytes);
   const pid_t owner_ = getpid();
   Address address_;
-  Fd listener_;  // open until connected
-  Memory status_page_memory_;
-  StatusPage* const status_page_;
+  Fd listener_;                              // open until connected
+  const std::unique_ptr<OwnPage> own_page_;  // null where another transport has made the page
+  const ShownPage page_;
   Segments segments_;
-  bool connected_ = false;
+  bool connected_ = false, closed_ = false;
   std::vector<const StatusPage*> status_pages_;  // indexed by peer, once connected
   std::vector<PeerBell> bells_;                  // indexed by peer, once connected
 };
@@ -167,7 +170,7 @@ std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses)
   assert(addresses.size() == subset_.members.size());
   std::vector<Address> parsed(addresses.size());
   for (int rank = 0; rank < context_.size; ++rank) {
-    if (addresses[rank].empty()) continue;  // Another transport reaches it.
+    if (addresses[rank].empty() || context_.is_elsewhere(rank)) continue;
     const auto address = Address::parse(addresses[rank]);
     if (!address)
       throw Error(ErrorKind::mismatch,
@@ -195,7 +198,7 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
 }
 
 void ShmTransport::take_status_pages() {
-  status_page_memory_.fd.reset();
+  if (own_page_ != nullptr) own_page_->be_connected();
   status_pages_.resize(subset_.members.size());
   bells_.resize(subset_.members.size());
   for_each_peer([&](int rank, const Peer& peer) {
@@ -216,7 +219,7 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
                    fmt::format("rank {} of {}", subset_.rank, size()),
                    "to join the others over shared memory");
-  std::vector<Link> links = Join(context_, parsed, listener_, status_page_memory_.fd).run(deadline);
+  std::vector<Link> links = Join(context_, parsed, listener_, page_.memory).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)
     if (links[rank].socket) endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
@@ -228,7 +231,7 @@ std::vector<int> ShmTransport::join() {
   if (!connected_) {
     connected_ = true;
     for_each_peer([&](int rank, Peer& peer) {
-      peer.add_group(subset_.id_with(rank), subset_, status_page_memory_.fd, segments_);
+      peer.add_group(subset_.id_with(rank), subset_, page_.memory, segments_);
     });
   }
   std::vector<int> missing;
@@ -240,12 +243,12 @@ std::vector<int> ShmTransport::join() {
 }
 
 PeerStatus ShmTransport::status(int peer) {
-  if (peer == subset_.rank) return status_on(*status_page_);
+  if (peer == subset_.rank) return status_on(*page_.page);
   return with(peer, [&](const Peer& p) { return p.status(subset_.id_with(peer)); });
 }
 
 std::size_t ShmTransport::memory_bytes() const {
-  std::size_t bytes = status_page_memory_.mapping.bytes();
+  std::size_t bytes = own_page_ != nullptr ? sizeof(StatusPage) : 0;
   if (connected_)
     for_each_peer(
         [&](int rank, const Peer& peer) { bytes += peer.memory_bytes(subset_.id_with(rank)); });
@@ -258,15 +261,32 @@ std::optional<Registration> ShmTransport::allocate_registered(std::size_t bytes)
   const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
   const Segment segment{{mapping, static_cast<std::byte*>(mapping->data())}, bytes};
   const std::uint32_t number = segments_.add(segment);
-  for_each_peer([&](int rank, Peer& peer) {
-    peer.register_segment(subset_.id_with(rank), number, bytes, memory.fd);
-  });
   assert(number != 0 && number != kAllMemory);
-  return Registration{number, segment};
+  const Registration made{number, segment, std::make_shared<const Fd>(std::move(memory.fd))};
+  hand_over(made);
+  return made;
+}
+
+void ShmTransport::share_registered(const Registration& memory) {
+  assert(memory.file != nullptr);
+  [[maybe_unused]] const bool added = segments_.add(memory.number, memory.segment);
+  assert(added && "one transport of a rank gives all numbers");
+  hand_over(memory);
+}
+
+void ShmTransport::hand_over(const Registration& memory) const {
+  for_each_peer([&](int rank, Peer& peer) {
+    peer.register_segment(subset_.id_with(rank), memory.number, memory.segment.bytes, *memory.file);
+  });
 }
 
 void ShmTransport::close() noexcept {
-  if (getpid() != owner_ || !status_page_->close() || !connected_) return;
+  if (closed_ || getpid() != owner_) return;
+  closed_ = true;
+  // A page that this transport has shown to nobody may be that of others, which go on.
+  if (own_page_ != nullptr || connected_) page_.page->close();
+  const bool failed = page_.page->state.load(std::memory_order_relaxed) == StatusPageState::failed;
+  if (!connected_ || failed) return;
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
   for (int peer = 0; peer < size(); ++peer) {
     if (!is_connected(peer)) continue;
