@@ -14,12 +14,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <tutti/tutti.hpp>
+
+#include "transport/registry.h"
 
 namespace {
 
@@ -62,43 +65,51 @@ void set_environment(const Job& job) {
   setenv("TUTTI_TIMEOUT_MS", "30000", 1);
 }
 
-[[noreturn]] void come(const Job& job, Shared& shared) {
+void come(const Job& job, Shared& shared) {
   set_environment(job);
-  {
-    tutti::Communicator grown = tutti::Communicator::join();
-    shared.grown[job.ranks - 1] = now();
-    if (grown.size() != job.ranks) ++shared.wrong;
-    grown.barrier();
-  }
-  _exit(0);
+  tutti::Communicator grown = tutti::Communicator::join();
+  shared.grown[job.ranks - 1] = now();
+  if (grown.size() != job.ranks) ++shared.wrong;
+  grown.barrier();
 }
 
-[[noreturn]] void live(const Job& job, int rank, Shared& shared) {
+void live(const Job& job, int rank, Shared& shared) {
   set_environment(job);
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(job.ranks).c_str(), 1);
-  {
-    tutti::Communicator first = tutti::Communicator::from_env();
-    std::vector<tutti::Communicator> all;
-    for (int i = 0; i < job.communicators; ++i) all.push_back(first.dup());
-    if (rank == job.ranks - 1)
-      for (;;) pause();
-    std::vector<std::thread> threads;
-    for (int i = 0; i < job.communicators; ++i)
-      threads.emplace_back([&, i] {
-        wait_for_loss(all[static_cast<std::size_t>(i)], shared, rank * job.communicators + i);
-      });
-    for (std::thread& thread : threads) thread.join();
-    tutti::Communicator left = first.shrink(kPatience);
-    shared.shrunk[rank] = now();
-    if (left.size() != job.ranks - 1) ++shared.wrong;
-    left.barrier();
-    shared.grows[rank] = now();
-    tutti::Communicator grown = left.grow(1, kPatience);
-    shared.grown[rank] = now();
-    if (grown.size() != job.ranks) ++shared.wrong;
-    grown.barrier();
+  tutti::Communicator first = tutti::Communicator::from_env();
+  std::vector<tutti::Communicator> all;
+  for (int i = 0; i < job.communicators; ++i) all.push_back(first.dup());
+  if (rank == job.ranks - 1)
+    for (;;) pause();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < job.communicators; ++i)
+    threads.emplace_back([&, i] {
+      wait_for_loss(all[static_cast<std::size_t>(i)], shared, rank * job.communicators + i);
+    });
+  for (std::thread& thread : threads) thread.join();
+  tutti::Communicator left = first.shrink(kPatience);
+  shared.shrunk[rank] = now();
+  if (left.size() != job.ranks - 1) ++shared.wrong;
+  left.barrier();
+  shared.grows[rank] = now();
+  tutti::Communicator grown = left.grow(1, kPatience);
+  shared.grown[rank] = now();
+  if (grown.size() != job.ranks) ++shared.wrong;
+  grown.barrier();
+}
+
+/// Calls `body` in a new process, which ends with it. An error is printed, and its status is 1.
+template <typename Body>
+pid_t run_apart(Body body) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "loss_bench: %s\n", error.what());
+    _exit(1);
   }
   _exit(0);
 }
@@ -119,13 +130,9 @@ std::int64_t last_of(const std::atomic<std::int64_t>* times, int count) {
 /// Runs a job, and kills its last rank.
 Taken measure(const Job& job, Shared& shared) {
   new (&shared) Shared;
-  std::vector<pid_t> pids{fork()};
-  if (pids.front() == 0) come(job, shared);
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    const pid_t pid = fork();
-    if (pid == 0) live(job, rank, shared);
-    pids.push_back(pid);
-  }
+  std::vector<pid_t> pids{run_apart([&] { come(job, shared); })};
+  for (int rank = 0; rank < job.ranks; ++rank)
+    pids.push_back(run_apart([&] { live(job, rank, shared); }));
   const int threads = (job.ranks - 1) * job.communicators;
   const auto limit = Clock::now() + kPatience;
   while (shared.waiting < threads && Clock::now() < limit)
@@ -153,6 +160,20 @@ Taken measure(const Job& job, Shared& shared) {
   return taken;
 }
 
+/// Says what is wrong with the arguments, or nothing if they can be used.
+std::string why_wrong(const Job& job, int times) {
+  try {
+    static_cast<void>(tutti::parse_transports(job.transport));
+  } catch (const tutti::Error& error) {
+    return error.what();
+  }
+  if (times >= 1 && job.ranks >= 2 && job.communicators >= 1 && job.ranks <= kMost &&
+      job.communicators <= kMost && (job.ranks - 1) * job.communicators <= kMost)
+    return "";
+  return "there are 2 ranks at least, 1 communicator, 1 time, and " + std::to_string(kMost) +
+         " threads that wait at most";
+}
+
 void print(const char* what, std::vector<double> all) {
   std::sort(all.begin(), all.end());
   std::printf("  %-7s median %.1f ms, least %.1f, most %.1f\n", what, all[all.size() / 2],
@@ -165,9 +186,12 @@ int main(int argc, char** argv) {
   Job job{argc > 1 ? argv[1] : "shm", argc > 2 ? std::atoi(argv[2]) : 4,
           argc > 3 ? std::atoi(argv[3]) : 4, 0};
   const int times = argc > 4 ? std::atoi(argv[4]) : 50;
-  if (times < 1 || job.ranks < 2 || job.communicators < 1 ||
-      (job.ranks - 1) * job.communicators > kMost)
+  if (const std::string why = why_wrong(job, times); !why.empty()) {
+    std::fprintf(stderr,
+                 "loss_bench: %s\nusage: loss_bench [shm|tcp] [ranks] [communicators] [times]\n",
+                 why.c_str());
     return 2;
+  }
   void* const page =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return 1;

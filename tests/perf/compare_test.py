@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests how perf/compare evaluates samples, and that tutti's own side of it measures.
 
-usage: tests/perf/compare_test.py <tutti-run> <tutti_bench>
+usage: tests/perf/compare_test.py <tutti-run> <tutti_bench> <loss_bench>
 """
 
 import json
@@ -297,6 +297,17 @@ class OurSide(unittest.TestCase):
             self.measure(2, "all_reduced", 8)
 
 
+class LossBench(unittest.TestCase):
+    def test_says_what_is_wrong_with_its_arguments(self):
+        for arguments, why in ((["carrier_pigeon"], "carrier_pigeon"), (["shm", "1"], "2 ranks at least"),
+                               (["tcp", "4", "1000"], "256 threads"), (["shm", "2", "1", "x"], "1 time")):
+            with self.subTest(arguments):
+                run = subprocess.run([self.PROGRAM, *arguments], capture_output=True, text=True, check=False)
+                self.assertEqual(run.returncode, 2, run.stderr)
+                self.assertIn(why, run.stderr)
+                self.assertIn("usage: loss_bench", run.stderr)
+
+
 if __name__ == "__main__":
-    OurSide.TUTTI_RUN, OurSide.TUTTI_BENCH = sys.argv[1:]
+    OurSide.TUTTI_RUN, OurSide.TUTTI_BENCH, LossBench.PROGRAM = sys.argv[1:]
     watched.main()
