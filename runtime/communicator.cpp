@@ -16,7 +16,10 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 }
 Communicator::~Communicator() { CommunicatorImpl::destroy(std::move(impl_)); }
 
-std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
+std::size_t Communicator::memory_bytes() const {
+  impl_->failure().refuse_in_child("memory_bytes");
+  return impl_->memory_bytes();
+}
 
 int Communicator::rank() const noexcept { return impl_->parts().rank; }
 int Communicator::size() const noexcept { return impl_->parts().size; }

@@ -14,12 +14,16 @@ std::optional<Error> Failure::error() const {
   return error_;
 }
 
-void Failure::check_usable(std::string_view what) const {
+void Failure::refuse_in_child(std::string_view what) const {
   if (!parts_.runtime->in_own_process())
     throw Error(ErrorKind::usage,
                 fmt::format("{}: this process was forked after the communicator was made; make one "
                             "after the fork",
                             what));
+}
+
+void Failure::check_usable(std::string_view what) const {
+  refuse_in_child(what);
   throw_if_any();
 }
 

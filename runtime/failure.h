@@ -22,6 +22,9 @@ class Failure {
   bool usable() const noexcept { return parts_.runtime->in_own_process() && !exists(); }
   /// Throws `usage` or the error if calls cannot be made. `what` names the call.
   void check_usable(std::string_view what) const;
+  /// Throws `usage` in a forked child, in which a thread of the parent may have held a lock for
+  /// ever. `what` names the call.
+  void refuse_in_child(std::string_view what) const;
 
   bool exists() const noexcept { return exists_.load(std::memory_order_seq_cst); }
   std::optional<Error> error() const;

@@ -13,6 +13,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/sync.h"
 #include "transport/ring/memory_channel.h"
 
 namespace tutti::local {
@@ -172,6 +173,7 @@ class LocalTransport final : public Transport {
           hub_->ring(subset_.rank, peer, number, subset_.data_bytes), subset_.data_bytes,
           subset_.max_message_bytes, hub_->bell(subset_.rank, peer));
       rings_[peer][number] = channel->ring();
+      rings_made_.fetch_add(1, std::memory_order_relaxed);
     }
     return *channel;
   }
@@ -209,7 +211,8 @@ class LocalTransport final : public Transport {
     return std::make_unique<LocalTransport>(first_, std::move(of_first));
   }
   std::size_t memory_bytes() const override {
-    return sizeof(StatusPage) + senders_.size() * RingMemory::bytes(subset_.data_bytes);
+    return sizeof(StatusPage) +
+           rings_made_.load(std::memory_order_relaxed) * RingMemory::bytes(subset_.data_bytes);
   }
 
   void close() noexcept override {
@@ -241,6 +244,8 @@ class LocalTransport final : public Transport {
   // Both are indexed by peer and number.
   std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;
   std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;
+  // The number of senders_, which any thread may read; the owner of the engine makes them.
+  sync::Atomic<std::size_t> rings_made_{0};
 };
 
 std::optional<Registration> LocalTransport::allocate_registered(std::size_t bytes) {
