@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tutti/tutti.hpp>
 
@@ -89,7 +90,8 @@ class CommunicatorImpl final {
   /// `unavailable` if there is no pinned memory for one, and `usage` in a callback: then none is
   /// prepared.
   static void stage(std::span<const OperationRef> operations);
-  /// Gives operations to their queues, and to the streams or the CUDA graphs that order them.
+  /// Gives operations to their queues, and to the streams or the CUDA graphs that order them. Where
+  /// it throws, for want of memory, it has given none to a queue.
   static void launch(std::span<const OperationRef> operations);
 
   // Calls that are checked and planned now, and started any number of times.
@@ -125,7 +127,8 @@ class CommunicatorImpl final {
   void recognise_gpu(TransferCall& call);
   void check_gpu_calls(std::string_view operation) const;
   void stage(Operation& operation);
-  static void give_to_streams(std::span<const OperationRef> operations);
+  static void give_to_streams(std::span<const OperationRef> operations,
+                              std::vector<const Operation*>& gone);
   static void give_to_graphs(std::span<const OperationRef> operations);
   Work start(const OperationRef& operation);
   void abandon(Operation& operation, const Error& error) noexcept;

@@ -145,7 +145,12 @@ Work Group::Calls::end_async() {
   }
   const OperationRef all = started_.front()->owner->queue().operation_of_group();
   all->await_parts(static_cast<int>(started_.size()));
-  CommunicatorImpl::launch(started_);
+  try {
+    CommunicatorImpl::launch(started_);
+  } catch (...) {  // None has begun. Nobody has the Work, but the communicator waits for its end.
+    for (std::size_t part = 0; part < started_.size(); ++part) all->part_ended(nullptr);
+    throw;
+  }
   for (const OperationRef& each : started_)
     each->then([operation = all.get()](const Error* error) { operation->part_ended(error); });
   return CommunicatorImpl::work_of(all);

@@ -131,10 +131,14 @@ void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
   bool staged = false;
   for (const OperationRef& each : operations) {
     staged = staged || each->staged();
-    each->owner->driver().enqueue(each);
+    each->owner->driver().join_background();
   }
+  std::vector<const Operation*> gone;  // it has its memory before anything begins
   if (staged) [[unlikely]]
-    give_to_streams(operations);
+    gone.reserve(operations.size());
+  for (const OperationRef& each : operations) each->owner->driver().enqueue(each);
+  if (staged) [[unlikely]]
+    give_to_streams(operations, gone);
 }
 
 // Nothing waits for a call that a graph holds: its Work is done.
@@ -152,9 +156,10 @@ void CommunicatorImpl::give_to_graphs(std::span<const OperationRef> operations) 
   for (const OperationRef& each : operations) each->staging->capture_out(*each);
 }
 
-// An operation that was given whole or abandoned may end at once, and have no Staging any more.
-void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations) {
-  std::vector<const Operation*> gone;
+// An operation that was given whole or abandoned may end at once, and have no Staging any more. It
+// is added to `gone`.
+void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations,
+                                       std::vector<const Operation*>& gone) {
   const CommunicatorImpl* const first = operations.front()->owner;
   const bool apart = std::any_of(operations.begin(), operations.end(),
                                  [&](const OperationRef& each) { return each->owner != first; });

@@ -6,6 +6,7 @@
 
 namespace {
 std::atomic<std::uint64_t> count{0}, total_bytes{0};
+thread_local long left = -1;  // the number of allocations before the one that fails; -1: none fails
 
 void note(std::size_t bytes) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
@@ -18,15 +19,11 @@ std::uint64_t tutti::test::allocated_bytes() noexcept {
   return total_bytes.load(std::memory_order_relaxed);
 }
 
-// The sanitizers have their own operator new and call these hooks for each allocation.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#endif
+void tutti::test::fail_allocation(long count) noexcept { left = count; }
 
-#ifdef SANITIZED
+#ifdef TUTTI_TEST_SANITIZED
 
+// The sanitizers call these hooks for each allocation.
 extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t bytes) { note(bytes); }
 extern "C" void __sanitizer_free_hook(const volatile void*) {}
 
@@ -36,6 +33,7 @@ namespace {
 
 void* counted(std::size_t bytes) noexcept {
   note(bytes);
+  if (left >= 0 && left-- == 0) return nullptr;
   return std::malloc(bytes);
 }
 void* counted_aligned(std::size_t bytes, std::align_val_t alignment) noexcept {

@@ -13,6 +13,21 @@ std::uint64_t allocations() noexcept;
 /// Returns the bytes of these allocations, including those that have been freed.
 std::uint64_t allocated_bytes() noexcept;
 
+// The sanitizers' runtimes have an operator new of their own.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TUTTI_TEST_SANITIZED
+#endif
+#endif
+#ifdef TUTTI_TEST_SANITIZED
+inline constexpr bool kCanBePoor = false;
+#else
+inline constexpr bool kCanBePoor = true;
+#endif
+/// An allocation of this thread fails once `count` others have succeeded; below 0: none does. It
+/// has an effect where kCanBePoor is true.
+void fail_allocation(long count) noexcept;
+
 /// Returns the number of allocations that 300 calls of `round` make on all ranks in the steady
 /// state. Objects that are made once (programs, operations, sleepers, a slot for each message that
 /// is under way at a time, whose number grows with the distance by which one rank runs ahead) are

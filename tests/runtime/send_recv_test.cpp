@@ -9,6 +9,7 @@
 #include <csignal>
 #include <numeric>
 
+#include "allocations.h"
 #include "processes.h"
 #include "runtime/communicator_impl.h"
 #include "signs.h"
@@ -420,6 +421,31 @@ TEST(Groups, ThatEndAfterACommunicatorOfTheirsWasDestroyedSayItAndMayBeUsedAgain
                     EXPECT_THAT(data, AllAre(2));
                   }),
         Each(IsEmpty()));
+}
+
+// The first communicator has made asynchronous calls before, and the second has not.
+TEST(Groups, ThatCannotBeStartedForWantOfMemoryStartNothingAndKeepNoCommunicatorFromEnding) {
+  if (!kCanBePoor) GTEST_SKIP() << "a sanitizer does not let operator new be replaced";
+  bool failed = true;
+  for (long count = 0; failed; ++count) {
+    std::vector<Communicator> first = Communicator::in_process(1, quick_config());
+    std::vector<Communicator> second = Communicator::in_process(1, quick_config());
+    first[0].barrier_async().wait();
+    Group group;
+    first[0].barrier({.group = &group});
+    second[0].barrier({.group = &group});
+    Work work;
+    fail_allocation(count);
+    const std::string outcome = outcome_of([&] { work = group.end_async(); });
+    fail_allocation(-1);
+    failed = !outcome.empty();
+    if (!failed) work.wait();
+    for (auto* const ranks : {&first, &second})
+      if (!CommunicatorImpl::of(ranks->front()).queue().empty()) {
+        new std::vector<Communicator>(std::move(*ranks));  // its end would wait for ever
+        FAIL() << "allocation " << count << " failed, and a call is under way: " << outcome;
+      }
+  }
 }
 
 TEST(Groups, SeveralThreadsSendOnACommunicatorEach) {
