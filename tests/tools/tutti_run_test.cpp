@@ -396,6 +396,13 @@ TEST(TuttiRun, EndsAJobAfterItsTimeout) {
             "tutti-run: the job did not end within 0.2 s; ending the 2 ranks that run\n");
 }
 
+TEST(TuttiRun, ItsTimeoutEndsTheWaitForAReaderThatDoesNotRead) {
+  Command command(job(1, "seq 25000", {"--timeout", "0.2", "--grace", "0.1"}));
+  command.leave_output_unread();
+  EXPECT_EQ(command.wait(), 124);
+  EXPECT_THAT(command.err(), HasSubstr("nobody reads our output: "));
+}
+
 /// A file that does not exist yet, for which the ranks of a job can wait.
 class Sign {
  public:

@@ -26,8 +26,10 @@ class Sink {
   /// Writes as much as can be written now.
   void flush();
 
-  bool empty() const noexcept { return buffer_.size() == written_; }
-  bool full() const noexcept { return buffer_.size() - written_ >= kFullBytes; }
+  /// Returns how many bytes wait to be written.
+  std::size_t bytes() const noexcept { return buffer_.size() - written_; }
+  bool empty() const noexcept { return bytes() == 0; }
+  bool full() const noexcept { return bytes() >= kFullBytes; }
   /// Returns whether nothing can be written any more. Everything that was and will be appended is
   /// dropped.
   bool broken() const noexcept { return error_ != 0; }

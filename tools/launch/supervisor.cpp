@@ -134,6 +134,7 @@ void Supervisor::prepare_environment() {
 
 int Supervisor::run() {
   if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
+  const auto finish_by = timeout_at_;
   // A rank has three: standard output, standard error and the pidfd.
   allow_descriptors(3 * ranks_.size() + 64);
   for (int rank = 0; rank < options_.ranks && start(rank, rank); ++rank) {
@@ -150,7 +151,7 @@ int Supervisor::run() {
     write_outputs();
   }
   judge_newcomers();
-  finish_output();
+  finish_output(finish_by);
   return status_.value_or(succeeded_ ? 0 : first_failure_.value_or(0));
 }
 
@@ -246,8 +247,12 @@ int Supervisor::next_timeout_ms() const {
     if (at && (!next || *at < *next)) next = at;
   for (const Rank& rank : ranks_)
     if (rank.failure && (!next || rank.failure->judged_by < *next)) next = rank.failure->judged_by;
-  if (!next) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+  return ms_until(next);
+}
+
+int Supervisor::ms_until(std::optional<Clock::time_point> time) {
+  if (!time) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*time - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
@@ -445,22 +450,25 @@ void Supervisor::write_outputs() {
   }
 }
 
-void Supervisor::finish_output() {
+void Supervisor::finish_output(std::optional<Clock::time_point> by) {
   for (Rank& rank : ranks_) {
     for (Stream& stream : rank.streams) {
       read_to_end(stream);
       stream.tagger.finish(stream.output->sink.buffer());
     }
   }
-  // A slow reader gets all of the output, unless a signal asks this process to end.
+  // A slow reader gets all of the output, unless a signal asks this process to end, or its time
+  // has passed. Where that has ended the ranks, too, their last words have as long as they had.
   if (interrupts_ >= 2) return;
+  if (by) by = std::max(*by, Clock::now() + options_.grace);
   for (const auto& output : outputs_) {
     Sink& sink = output->sink;
     for (sink.flush(); !sink.empty(); sink.flush()) {
       pollfd fds[] = {
           {sink.pollable_fd(), POLLOUT, 0}, {signals_.get(), POLLIN, 0}, {guard_.get(), POLLIN, 0}};
-      ::poll(fds, 3, -1);
+      ::poll(fds, 3, ms_until(by));
       if (fds[2].revents != 0) return;
+      if (by && Clock::now() >= *by) return give_output_up(sink);
       signalfd_siginfo info;
       if (::read(signals_.get(), &info, sizeof info) == sizeof info &&
           (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
@@ -469,6 +477,15 @@ void Supervisor::finish_output() {
       }
     }
   }
+}
+
+void Supervisor::give_output_up(const Sink& unread) {
+  if (!status_) status_ = kTimeoutStatus;
+  say(fmt::format(
+      "nobody reads our output: its last {} bytes are lost, since the {} s of --timeout "
+      "have passed",
+      unread.bytes(), static_cast<double>(options_.timeout.count()) / 1000));
+  outputs_.back()->sink.flush();
 }
 
 void Supervisor::fail(int status, const std::string& reason) {

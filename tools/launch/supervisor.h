@@ -77,6 +77,7 @@ class Supervisor {
   void dispatch(Source source, std::size_t index);
   void on_deadlines();
   [[nodiscard]] int next_timeout_ms() const;
+  [[nodiscard]] static int ms_until(std::optional<Clock::time_point> time);
 
   void on_signal();
   void on_guard_ended();
@@ -92,7 +93,8 @@ class Supervisor {
   void read_stream(Stream& stream);
   void read_to_end(Stream& stream);
   void write_outputs();
-  void finish_output();
+  void finish_output(std::optional<Clock::time_point> by);
+  void give_output_up(const Sink& unread);
 
   void fail(int status, const std::string& reason);
   void begin_ending();

@@ -76,7 +76,9 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "auto, none, or the cpus of each rank: 0,1 or 0-3+8-11,4-7+12-15")
       ->capture_default_str()
       ->envname("TUTTI_BIND");
-  app.add_option("--timeout", arguments.timeout_s, "End the job after so many seconds; 0: never")
+  app.add_option(
+         "--timeout", arguments.timeout_s,
+         "End the job after so many seconds, and the wait for a reader of its output; 0: never")
       ->check(tutti::tools::real_range(0, 1e9));
   app.add_option("--grace", arguments.grace_s, "Seconds from SIGTERM to SIGKILL")
       ->capture_default_str()
