@@ -58,6 +58,7 @@ class PendingConnections {
         if (std::optional<Pending> connection = make(std::move(socket)))
           admit(*std::move(connection), now);
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        short_of_files_ = short_of_files_ || errno == EMFILE || errno == ENFILE;
         if (!close_oldest()) return false;
       } else if (errno != EINTR && errno != ECONNABORTED) {
         return true;  // EAGAIN: no connection is waiting
@@ -65,6 +66,10 @@ class PendingConnections {
     }
     return true;
   }
+
+  /// Returns whether a connection could not be accepted at once because there were too many open
+  /// files.
+  bool short_of_files() const noexcept { return short_of_files_; }
 
   bool contains(int fd) const { return places_.contains(fd); }
   void serve(int fd) { serve_at(places_.at(fd)); }
@@ -169,7 +174,8 @@ class PendingConnections {
   const std::function<bool(Pending&)> serve_;
   Entries connections_;          // in order of arrival
   std::map<int, Place> places_;  // indexed by descriptor
-  std::size_t proved_ = 0;       // the number of connections that are exempt from being closed
+  bool short_of_files_ = false;
+  std::size_t proved_ = 0;  // the number of connections that are exempt from being closed
 };
 
 }  // namespace tutti::net

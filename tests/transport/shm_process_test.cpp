@@ -390,6 +390,72 @@ TEST_F(ShmProcesses, RanksThatMayNotHandOverDescriptorsNowDoItWhenOthersHaveArri
   EXPECT_EQ(status, 0);
 }
 
+// Joins ranks of this process, of which all together may have `files` descriptors from then on.
+// Returns the errors, one a line.
+std::string join_with_few_files(int size, rlim_t files, std::chrono::milliseconds patience) {
+  SteadyClock clock;
+  SystemRandom random;
+  const auto bell = std::make_shared<const Doorbell>();
+  std::vector<std::unique_ptr<Transport>> ranks;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < size; ++rank) {
+    TransportContext context;
+    context.rank = rank;
+    context.size = size;
+    context.clock = &clock;
+    context.random = &random;
+    context.doorbell = bell;
+    ranks.push_back(shm::entry().make(context));
+    addresses.push_back(ranks.back()->address());
+  }
+  const rlimit few{files, files};
+  if (setrlimit(RLIMIT_NOFILE, &few) != 0) return "no limit";
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        ranks[rank]->connect(addresses, clock.now() + patience);
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::string all;
+  for (const std::string& error : errors) all += error + "\n";
+  return all;
+}
+
+// Three descriptors for each peer are not enough, although one of the four is closed in the end.
+TEST_F(ShmProcesses, AStartWithTooFewDescriptorsSaysHowManyItNeeds) {
+  using std::chrono::milliseconds;
+  struct Case {
+    int size;
+    rlim_t files;
+    milliseconds patience;
+    std::string said;
+  };
+  // The first has too few for each rank alone. In the second the ranks take them from each other.
+  for (const Case& tried : {Case{20, 70, milliseconds(0), "needs at least 76 descriptors"},
+                            Case{9, 120, milliseconds(2000), "needs 32 descriptors"}}) {
+    Line line;
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      line.become_child();
+      alarm(2 * kLimit.count());
+      line.say(join_with_few_files(tried.size, tried.files, tried.patience).substr(0, 4000));
+      _exit(0);
+    }
+    line.become_parent();
+    const std::string all = line.hear();
+    int status = 0;
+    ASSERT_EQ(waitpid(child_, &status, 0), child_);
+    child_ = -1;
+    EXPECT_NE(all.find(tried.said), std::string::npos) << all;
+  }
+}
+
 // A caller that knows the name of the socket but is another user is disconnected at once.
 TEST_F(ShmProcesses, AnotherUsersCallIsDropped) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to be root, to become another user";

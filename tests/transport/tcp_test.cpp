@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -174,6 +175,29 @@ TEST_F(TcpTransport, WhoKnowsAnotherSecretIsRefusedAndTold) {
   EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
   EXPECT_THAT(ends[1],
               AllOf(HasSubstr("mismatch"), HasSubstr("another secret"), HasSubstr("rank 0")));
+}
+
+TEST_F(TcpTransport, ARankThatCanAcceptNobodyForWantOfDescriptorsSaysSo) {
+  const auto here = tcp::entry().make(context(0, 2)), never = tcp::entry().make(context(1, 2));
+  const Fd caller = call(place_of(*here));
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto next = static_cast<rlim_t>(Fd(dup(0)).get());
+    const rlimit none{next, next};
+    std::string said;
+    try {
+      if (setrlimit(RLIMIT_NOFILE, &none) == 0)
+        here->connect(std::vector<std::string>{here->address(), never->address()},
+                      clock_.now() + std::chrono::milliseconds(50));
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    const auto says = [&](const char* text) { return said.find(text) != std::string::npos; };
+    _exit((says("rank 1 never called") ? 0 : 1) + (says("raise the limit (ulimit -n)") ? 0 : 2));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {

@@ -13,6 +13,7 @@
 #include <tutti/error.hpp>
 
 #include "common/bytes.h"
+#include "common/descriptors.h"
 #include "net/connection.h"
 
 namespace tutti::mesh {
@@ -233,11 +234,17 @@ void Join::refuse_late() {
         (caller.use == Use::data || joined_.data[static_cast<std::size_t>(caller.rank)]))
       missing += fmt::format("; rank {} is not reached: {}", caller.rank,
                              caller.obstacle.empty() ? "no answer yet" : caller.obstacle);
+  std::string advice =
+      "see whether a firewall stands between the machines, and name the interfaces that reach all "
+      "of them in TUTTI_INTERFACES";
+  if (pending_.short_of_files())
+    advice = fmt::format(
+        "this rank had too many open files to take their connections, and may have "
+        "{}; raise the limit (ulimit -n)",
+        allow_descriptors(0));
   throw Error(ErrorKind::timeout,
-              fmt::format("rank {}: not all connections were there before the "
-                          "deadline{}; see whether a firewall stands between the machines, and "
-                          "name the interfaces that reach all of them in TUTTI_INTERFACES",
-                          context_.rank, missing));
+              fmt::format("rank {}: not all connections were there before the deadline{}; {}",
+                          context_.rank, missing, advice));
 }
 
 }  // namespace tutti::mesh

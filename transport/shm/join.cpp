@@ -13,6 +13,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
 #include "net/local_socket.h"
 
 namespace tutti::shm {
@@ -51,10 +52,6 @@ static_assert(kFirstCallPause < kLongestCallPause && kMostCalls >= 1);
 // The limit for a greeting. A rank sends its greeting right after it connects, but may have to wait
 // for descriptors to send with it, so only the deadline of the start-up counts.
 constexpr std::chrono::hours kPatience{24};
-
-net::LocalConnecting connect_to(const Address& address) {
-  return net::connect_local(address.socket_name(), net::LocalKind::packets);
-}
 
 bool is_same_user(const Fd& socket) { return net::peer_of(socket.get()).uid == geteuid(); }
 
@@ -168,7 +165,7 @@ void Join::back_off(TimePoint now) {
 // Connects to a lower rank; returns false where its queue of callers is full now.
 bool Join::call(int rank) {
   assert(rank < context_.rank && peers_[rank].state == Peer::State::absent && calls_ < most_calls_);
-  net::LocalConnecting connecting = connect_to(addresses_[rank]);
+  net::LocalConnecting connecting = connect_to(rank);
   if (connecting.may_try_again()) return false;
   if (connecting.nobody_listens()) gone(rank);
   if (!connecting.socket)
@@ -231,7 +228,7 @@ void Join::look_for_missing() {
     next_looked_at_ = rank + 1 < context_.size ? rank + 1 : context_.rank + 1;
     if (peers_[rank].state != Peer::State::absent) continue;
     ++looks;
-    if (connect_to(addresses_[rank]).nobody_listens()) gone(rank);
+    if (connect_to(rank).nobody_listens()) gone(rank);
   }
 }
 
@@ -266,10 +263,30 @@ void Join::wait_and_hear(TimePoint until) {
     return is_same_user(socket) ? std::optional(Guest{std::move(socket)}) : std::nullopt;
   };
   if (polled.front().revents != 0 && !pending_.accept(listener_, context_.clock->now(), admit))
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {} has too many open files to join {} ranks; raise the limit "
-                            "(ulimit -n)",
-                            context_.rank, context_.size));
+    refuse_files();
+}
+
+net::LocalConnecting Join::connect_to(int rank) const {
+  try {
+    return net::connect_local(addresses_[rank].socket_name(), net::LocalKind::packets);
+  } catch (const Error&) {
+    if (!Fd(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0))) refuse_files();  // no descriptor is left
+    throw;
+  }
+}
+
+// Throws the error of a rank that has no descriptor left.
+void Join::refuse_files() const {
+  const auto others =
+      std::count_if(addresses_.begin(), addresses_.end(),
+                    [](const Address& each) { return each.identity != Identity(); }) -
+      1;
+  throw Error(ErrorKind::unavailable,
+              fmt::format("rank {} of {} has too many open files to join the others over shared "
+                          "memory: it needs {} descriptors for them, four for each, beside those "
+                          "that are open otherwise, and may have {} in all; raise the limit "
+                          "(ulimit -n)",
+                          context_.rank, context_.size, 4 * others, allow_descriptors(0)));
 }
 
 // Returns false where the caller has been dropped, or has become a rank's connection.
@@ -340,11 +357,7 @@ Sent Join::greet(const Fd& socket, int rank) const {
 
 void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting) {
   const bool has_bell = (greeting.powers & Greeting::kHasBell) != 0;
-  if (descriptors.count < (has_bell ? 2u : 1u))
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {} has no room for the descriptors of {}; raise the limit of "
-                            "open files (ulimit -n)",
-                            context_.rank, named(rank)));
+  if (descriptors.count < (has_bell ? 2u : 1u)) refuse_files();
   if (has_bell && !is_bell(descriptors.fds[1]))
     throw Error(ErrorKind::corrupt, fmt::format("{} sent a doorbell that is none", named(rank)));
   Link& link = peers_[rank].link;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/fd.h"
+#include "net/local_socket.h"
 #include "net/pending_connections.h"
 #include "transport/context.h"
 #include "transport/shm/address.h"
@@ -63,6 +64,8 @@ class Join {
   [[maybe_unused]] bool is_sound() const;
   void speak(TimePoint now);
   void back_off(TimePoint now);
+  net::LocalConnecting connect_to(int rank) const;
+  [[noreturn]] void refuse_files() const;
   bool call(int rank);
   bool greet_called(int rank);
   bool answer(int rank);

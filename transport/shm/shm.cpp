@@ -216,7 +216,7 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
       std::count_if(parsed.begin(), parsed.end(),
                     [](const Address& address) { return address.identity != Identity(); }) -
       1);
-  need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
+  need_descriptors(4 * peers + kOtherDescriptors, 4 * peers,
                    fmt::format("rank {} of {}", subset_.rank, size()),
                    "to join the others over shared memory");
   std::vector<Link> links = Join(context_, parsed, listener_, page_.memory).run(deadline);
