@@ -222,6 +222,26 @@ TEST(TuttiInfo, ShowsNamesAndFilesThatAStartWouldRefuseAndSaysSo) {
   EXPECT_EQ(Info({"--config"}, {"TUTTI_TRANSPORTS=shm,tcp", "TUTTI_ALGORITHM=ring"}).status, 0);
 }
 
+TEST(TuttiInfo, TriesTheStoreTheCpusAndTheGpuThatSettingsName) {
+  const auto refused = [](const char* setting, const char* why) {
+    const Info info({"--config"}, {setting, kTwoPackages});
+    EXPECT_EQ(info.status, 1) << setting;
+    const std::string name(setting, std::strchr(setting, '='));
+    EXPECT_THAT(info.err, AllOf(HasSubstr(name), HasSubstr(why))) << setting;
+  };
+  refused("TUTTI_STORE=file:///no/pigeons", "file:///no/pigeons");
+  refused(("TUTTI_STORE=tcp://" + std::string(64, 'x') + ":1").c_str(), "is not known");
+  refused("TUTTI_BIND=0,1,65000", "rank 2");
+  refused("TUTTI_DEVICE=60000", "is 60000");
+  const std::string store = "TUTTI_STORE=file://" + testing::TempDir() + "info-store";
+  for (const std::string& good :
+       {store, std::string("TUTTI_STORE=tcp://127.0.0.1:1"), std::string("TUTTI_BIND=0"),
+        std::string("TUTTI_BIND=auto"), std::string("TUTTI_DEVICE=none")}) {
+    const Info info({"--config"}, {good, kTwoPackages});
+    EXPECT_EQ(info.status, 0) << good << ": " << info.err;
+  }
+}
+
 TEST(TuttiInfo, RefusesArgumentsThatItDoesNotKnow) {
   const Info info({"--confg"});
   EXPECT_EQ(info.status, 2);

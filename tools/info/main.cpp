@@ -1,24 +1,37 @@
 // tutti-info: shows the version of this build, its configuration on this machine, and the machine.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tutti/tutti.hpp>
 
 #include "collectives/planning/tuning_file.h"
+#include "common/address.h"
 #include "common/build_info.h"
+#include "common/clock.h"
+#include "common/cpus.h"
 #include "common/secret.h"
 #include "common/settings.h"
 #include "info/topology.h"
 #include "info/transports.h"
+#include "net/tcp_socket.h"
+#include "runtime/membership/gpus.h"
 #include "runtime/membership/setup.h"
 #include "runtime/schedule_files.h"
 #include "tools/command.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
 #include "topology/print.h"
 #include "topology/print_gpus.h"
 #include "topology/topology_file.h"
@@ -113,6 +126,33 @@ void print_text(const Arguments& arguments) {
              TUTTI_BUILD_TYPE, text);
 }
 
+/// Throws `usage` if a rank of this machine may not use one of the cpus that the list gives it.
+void check_binding(const std::string& bind) {
+  const auto cpus = tutti::parse_cpus_of_ranks(bind);
+  if (!cpus) return;  // none and auto
+  const tutti::Machine machine = tutti::discover();
+  for (std::size_t rank = 0; rank < cpus->size(); ++rank)
+    tutti::check_usable(machine, (*cpus)[rank], static_cast<int>(rank));
+}
+
+/// Throws `usage` if the host of the store has an unknown name, or if its file cannot be opened or
+/// made. It is neither opened nor made, since a job may be using it.
+void check_store(const std::string& store) {
+  constexpr std::string_view kFile = "file://", kTcp = "tcp://";
+  if (store.starts_with(kTcp)) {
+    const auto address = tutti::parse_socket_address(store.substr(kTcp.size()));
+    const auto found =
+        tutti::net::find_places(*address, tutti::SteadyClock().now() + std::chrono::seconds(5));
+    if (found.places.empty()) throw tutti::Error(tutti::ErrorKind::usage, found.why_not);
+  }
+  if (!store.starts_with(kFile)) return;
+  const std::filesystem::path path(store.substr(kFile.size()));
+  if (::access(path.c_str(), R_OK | W_OK) == 0) return;
+  if (errno == ENOENT && ::access(path.parent_path().c_str(), W_OK | X_OK) == 0) return;
+  throw tutti::Error(tutti::ErrorKind::usage,
+                     fmt::format("{}: no store can be there: {}", store, std::strerror(errno)));
+}
+
 /// Throws the error of names that do not exist, and of files that are missing or wrong, with which
 /// a start refuses them where it needs them.
 void check_names_and_files(const tutti::Config& config) {
@@ -129,6 +169,9 @@ void check_names_and_files(const tutti::Config& config) {
   checked("TUTTI_TRANSPORTS", [&] { tutti::parse_transports(config.transports); });
   checked(config.secret.empty() ? "TUTTI_SECRET_FILE" : "TUTTI_SECRET",
           [&] { tutti::configured_secret(config); });
+  checked("TUTTI_STORE", [&] { check_store(config.store); });
+  checked("TUTTI_BIND", [&] { check_binding(config.bind); });
+  checked("TUTTI_DEVICE", [&] { tutti::open_gpu(config, 0); });
   checked("TUTTI_SCHEDULES", [&] { tutti::ScheduleFiles{config.schedules}; });
   if (!config.topology_file.empty())
     checked("TUTTI_TOPOLOGY_FILE", [&] { tutti::read_topology_file(config.topology_file); });
