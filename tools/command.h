@@ -88,6 +88,8 @@ int run_command(CLI::App& app, int argc, char** argv, Body body, StatusOf status
     std::fprintf(stderr, "%s: %s\nTry `%s --help`.\n", name.c_str(), error.what(), name.c_str());
     return kUsageStatus;
   } catch (const std::exception& error) {
+    // fmt::print throws where it finds out that standard output cannot be written.
+    if (std::ferror(stdout) != 0) return finished(name, 0);
     std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
     return status_of(error);
   }

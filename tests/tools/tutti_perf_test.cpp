@@ -182,6 +182,10 @@ TEST(TuttiPerf, TuneSaysAtOnceThatItCannotWrite) {
   EXPECT_EQ(command.wait(), 2);
   EXPECT_THAT(command.err(), HasSubstr("cannot be written: Not a directory"));
   EXPECT_THAT(command.out(), testing::Not(HasSubstr("Measuring")));
+  Command missing(perf({"--tune", "--tune-file", folder.file("none") + "/tuning.json"}));
+  EXPECT_EQ(missing.wait(), 2);
+  EXPECT_THAT(missing.err(), HasSubstr("tuning.json: cannot write there: No such file"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("none"))) << "perhaps a misspelt name";
 }
 
 TEST(TuttiPerf, TuneSaysWhichVariableNamesAFolderForTemporaryFilesThatIsNotThere) {

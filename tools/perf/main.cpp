@@ -300,6 +300,7 @@ int tune_machine(const Options& options) {
   if (path.empty())
     throw Error(ErrorKind::usage,
                 "--tune: neither XDG_CACHE_HOME nor HOME says where to keep it; give --tune-file");
+  check_folder("--tune-file", options.tune_file);  // only the default's folders are made
   const auto cores = static_cast<int>(allowed_cores().size());
   const MachineId machine = this_machine();
   MachineCosts start;
