@@ -208,6 +208,13 @@ TEST_F(TuttiPlanFiles, AFileIsConvertedToJsonThatIsReadAgain) {
   EXPECT_THAT(of_msccl.out(), HasSubstr("'ring' (msccl), all_gather of 3 ranks"));
   Command other({TUTTI_PLAN, "convert", packets, "--to", "pdf"});
   EXPECT_EQ(other.wait(), 2);
+  // Both files in one folder would have the same name otherwise.
+  Command named({TUTTI_PLAN, "convert", packets, "--name", "parcels"});
+  EXPECT_EQ(named.wait(), 0) << named.err();
+  EXPECT_EQ(nlohmann::json::parse(named.out()).at("name"), "parcels");
+  Command taken({TUTTI_PLAN, "convert", packets, "--name", "ring"});
+  EXPECT_EQ(taken.wait(), 2);
+  EXPECT_THAT(taken.err(), HasSubstr("tutti uses ring itself"));
 }
 
 TEST_F(TuttiPlanFiles, ATopologyIsShownAsTextJsonAndPicture) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/formats/schedule_file.h"
 #include "common/text.h"
 #include "tools/plan/commands.h"
@@ -82,7 +83,7 @@ int verify_as_json(const ScheduleFile& file, int window) {
 }
 
 struct Arguments {
-  std::string path, to = "json";
+  std::string path, to = "json", name;
   int window = 2;
   bool json = false;
 };
@@ -123,9 +124,17 @@ void add_convert(CLI::App& app, Run& run) {
       ->add_option("--to", arguments->to, "json (tutti's), msccl (XML), text, or dot for Graphviz")
       ->capture_default_str()
       ->check(CLI::IsMember({"json", "msccl", "text", "dot"}));
+  command
+      ->add_option("--name", arguments->name, "By which calls name it; by default as in the file")
+      ->check([](const std::string& name) {
+        return is_built_in_algorithm(name)
+                   ? "tutti uses " + name + " itself, so that no call could name it"
+                   : std::string();
+      });
   command->callback([arguments, &run] {
     run = [arguments] {
-      const ScheduleFile file = read_schedule_file(arguments->path);
+      ScheduleFile file = read_schedule_file(arguments->path);
+      if (!arguments->name.empty()) file.name = arguments->name;
       std::string text;
       if (arguments->to == "json") text = write_schedules(file);
       if (arguments->to == "msccl") {
