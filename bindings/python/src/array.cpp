@@ -25,6 +25,14 @@ constexpr const char* kReadOnly = "the array is read-only, and the call writes t
   throw Error(ErrorKind::usage, std::string(what) + ": " + why);
 }
 
+// `elements` says of which elements the array consists.
+[[noreturn]] void refuse_elements(const char* what, const std::string& elements) {
+  refuse(what,
+         "tutti has no type for " + elements +
+             ": to move their bytes, or to reduce them by a tutti.Reduction, give the array's "
+             "bytes, as array.view(numpy.uint8)");
+}
+
 [[noreturn]] void refuse_object(const char* what, nb::handle object) {
   refuse(what,
          "takes an object with the buffer protocol, DLPack or the CUDA array interface (an array "
@@ -144,14 +152,15 @@ void Array::from_buffer(const char* what, nb::handle object, bool writes) {
   const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (writes ? PyBUF_WRITABLE : 0);
   Py_buffer view;
   if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0)
-    refuse(what, "the object's buffer cannot be used; is it read-only? It says: " + reason());
+    refuse(what,
+           "the object's buffer cannot be used: is it read-only, or has it elements that buffers "
+           "cannot have? Then give their bytes, as array.view(numpy.uint8). It says: " +
+               reason());
   view_ = view;  // from here on the destructor releases it
   if (PyBuffer_IsContiguous(&view, 'C') == 0) refuse(what, kOnePiece);
   const auto element = static_cast<std::size_t>(view.itemsize);
   const auto found = type_of_format(view.format, element);
-  if (!found)
-    refuse(what,
-           "tutti has no type for elements of the format \"" + std::string(view.format) + "\"");
+  if (!found) refuse_elements(what, "elements of the format \"" + std::string(view.format) + "\"");
   data = view.buf;
   type = *found;
   count = static_cast<std::size_t>(view.len) / element;
@@ -195,7 +204,7 @@ void Array::from_dlpack(const char* what, nb::handle capsule, bool writes) {
     refuse(what, "the object's __dlpack__() has made a copy, and the result would be lost");
   const auto found = type_of_code(tensor.dtype().code, tensor.itemsize());
   if (!found || tensor.dtype().lanes != 1 || tensor.dtype().bits != 8 * tensor.itemsize())
-    refuse(what, "tutti has no type for its elements");
+    refuse_elements(what, "its elements");
   Layout layout(tensor.itemsize(), 1);
   for (std::size_t k = tensor.ndim(); k-- > 0;)
     layout.dimension(static_cast<std::int64_t>(tensor.shape(k)), tensor.stride(k));
@@ -210,8 +219,7 @@ bool Array::from_cuda_interface(const char* what, nb::handle object, bool writes
   if (!described) return false;
   const auto found = type_of_typestr(described->typestr);
   if (!found && attribute(what, object, "__dlpack__").is_valid()) return false;
-  if (!found)
-    refuse(what, "tutti has no type for elements of the format \"" + described->typestr + "\"");
+  if (!found) refuse_elements(what, "elements of the format \"" + described->typestr + "\"");
   if (described->masked) refuse(what, "the array has a mask, and tutti moves arrays without one");
   if (writes && described->read_only) refuse(what, kReadOnly);
   Layout layout(size_of(*found), static_cast<std::int64_t>(size_of(*found)));

@@ -82,6 +82,24 @@ class Reductions(unittest.TestCase):
 
         run(2, body)
 
+    def test_structured_arrays_and_other_types_are_given_as_bytes_which_their_errors_say(self):
+        pair = numpy.dtype([("key", "i8"), ("value", "f8")])
+
+        def least(left, right):
+            out = numpy.frombuffer(right, pair)
+            numpy.copyto(out, numpy.frombuffer(left, pair), where=numpy.frombuffer(left, pair)["value"] < out["value"])
+
+        def body(comm):
+            reduction = tutti.Reduction("least", least, pair.itemsize)
+            values = numpy.array([(comm.rank, 2.0 - comm.rank), (comm.rank, comm.rank)], pair)
+            for other in (values, numpy.zeros(2, "datetime64[s]"), numpy.zeros(2, numpy.longdouble)):
+                with self.assertRaisesRegex(tutti.UsageError, r"bytes.*as array\.view\(numpy\.uint8\)"):
+                    comm.all_reduce(other, reduction)
+            comm.all_reduce(values.view(numpy.uint8), reduction)
+            self.assertEqual(values.tolist(), [(1, 1.0), (0, 0.0)])
+
+        run(2, body)
+
     def test_the_address_of_a_function_of_c(self):
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
