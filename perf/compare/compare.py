@@ -79,6 +79,12 @@ def say_where(text):
         print(f"\r{text:60}\r", end="", file=sys.stderr, flush=True)
 
 
+def measurements(out):
+    """Returns what a program has printed, without the lines that its library writes (oneCCL's warnings) and a last line
+    that was cut short."""
+    return [json.loads(line) for line in out.splitlines(keepends=True) if line[0] == "{" and line[-1] == "\n"]
+
+
 class Measuring:
     """Measures all cells with all libraries, in rounds."""
 
@@ -132,15 +138,14 @@ class Measuring:
             program = [*box, self.programs[library], folder, operation + self.suffix, *sizes]
             try:
                 out = run_all([[*words, *program] for words in starts], self.limit_s)
-                if not out:
+                if not measurements(out):
                     self.failures[key] = "does not offer it"
             except Failure as failure:
                 out = failure.output
                 self.failures[key] = str(failure)
-        for line in out.splitlines(keepends=True):
-            if line.endswith("\n"):  # the last line may have been cut short
-                self.samples.append({"side": library.name, "round": number, "operation": operation, "ranks": ranks,
-                                     **json.loads(line)})
+        for measurement in measurements(out):
+            self.samples.append({"side": library.name, "round": number, "operation": operation, "ranks": ranks,
+                                 **measurement})
 
     def measure_limits(self, sizes, number):
         for size in sizes:
@@ -217,7 +222,8 @@ def parse():
     parser.add_argument("--by-turns", action="store_true", help="with --machines: rank r is on machine r modulo N, as with "
                         "Slurm's --distribution=cyclic, in place of one machine's ranks after the other's")
     parser.add_argument("--sizes", type=int, nargs="+", help="bytes, of the larger buffer")
-    parser.add_argument("--peers", nargs="+", choices=peers, metavar="PEER", help=", ".join(peers))
+    parser.add_argument("--peers", nargs="+", choices=peers, metavar="PEER", help=f"{', '.join(peers)}; "
+                        "`./dev bench` installs oneccl and ucc, from PyPI, where they are named here")
     parser.add_argument("--written", action="store_true", help="each rank writes all that it sends before each call, as "
                         "programs do (else a loop on buffers that rest, which stay in all caches)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one start of a program may take")

@@ -24,17 +24,12 @@
 namespace tutti::compare {
 namespace {
 
-int number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) throw std::runtime_error(std::string(name) + " is not set: use tutti-run");
-  return std::atoi(text);
-}
-
 class Gloo final : public Library {
  public:
   explicit Gloo(const std::string& folder)
-      : context_(std::make_shared<gloo::rendezvous::Context>(number_in_environment("RANK"),
-                                                             number_in_environment("WORLD_SIZE"))) {
+      : context_(std::make_shared<gloo::rendezvous::Context>(
+            number_in_environment("RANK", "tutti-run"),
+            number_in_environment("WORLD_SIZE", "tutti-run"))) {
     gloo::transport::tcp::attr network;
     const char* interface = std::getenv("COMPARE_INTERFACE");
     network.iface = interface == nullptr ? "lo" : interface;

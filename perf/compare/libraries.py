@@ -11,7 +11,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 COMMON = [HERE / "method.cpp", *(ROOT / f"tools/perf/{name}.cpp" for name in ("cores", "limits", "pattern")),
           ROOT / "common/names.cpp"]
-HEADERS = [HERE / "method.h", *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages", "pattern"))]
+HEADERS = [HERE / "method.h", HERE / "shared_folder.h",
+           *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages", "pattern"))]
+
+# Peers that Debian 12 does not have. `./dev bench` puts them here when they are named; `version` is written last.
+PEERS = ROOT / "build" / "peers"
+ONECCL, UCC = PEERS / "oneccl", PEERS / "ucc"
+UCC_FILES = UCC / "packages" / "nvidia" / "libcal" / "cu12"
 
 
 class Failure(Exception):
@@ -106,6 +112,16 @@ def mpich(ranks, crowded, build):
     return ["mpiexec.mpich", "-n", ranks]
 
 
+def intel_mpi(ranks, crowded, build):
+    """oneCCL's default transport is Intel MPI, whose launcher would bind each rank to a core before the program does.
+    oneCCL's own threads would all share the last core, so that the ranks do their work."""
+    variables = {"I_MPI_ROOT": ONECCL, "LD_LIBRARY_PATH": ONECCL / "lib", "FI_PROVIDER_PATH": ONECCL / "lib",
+                 "I_MPI_PIN": "off", "CCL_WORKER_OFFLOAD": 0, "CCL_LOG_LEVEL": "error"}
+    if crowded:
+        variables |= {"CCL_YIELD": "sched_yield", "I_MPI_THREAD_YIELD": 2}  # 2: sched_yield as well
+    return ["env", *(f"{name}={value}" for name, value in variables.items()), ONECCL / "bin/mpiexec.hydra", "-n", ranks]
+
+
 def tutti_run(ranks, crowded, build):
     return [build / "tools/tutti-run", "--no-tag", "--bind", "none", "-n", ranks, "--"]
 
@@ -191,6 +207,14 @@ LIBRARIES = [
     Library("gloo", "Gloo (TCP)", ("/usr/include/gloo/allreduce.h",), "libgloo-dev", ("c++",), "gloo_bench.cpp",
             ("-lgloo",), tutti_run, ("dpkg-query", "-W", "-f", "Gloo ${Version}\\n", "libgloo-dev"), "gloo_bench",
             by_variables),
+    Library("oneccl", "oneCCL over Intel MPI", (str(ONECCL / "version"),), "it with `./dev bench --peers oneccl` "
+            "(from PyPI: oneccl-cpu-devel and impi-rt)", ("c++",), "oneccl_bench.cpp",
+            ("-I", ONECCL / "include", "-L", ONECCL / "lib", f"-Wl,-rpath,{ONECCL / 'lib'}", "-lccl"), intel_mpi,
+            ("cat", ONECCL / "version"), "oneccl_bench"),
+    Library("ucc", "UCC", (str(UCC / "version"),), "it with `./dev bench --peers ucc` (from PyPI: nvidia-libcal-cu12, "
+            "which holds it)", ("c++",), "ucc_bench.cpp",
+            ("-I", UCC_FILES / "include", UCC_FILES / "lib/libucc.so.1", f"-Wl,-rpath,{UCC_FILES / 'lib'}",
+             f"-Wl,-rpath-link,{UCC / 'packages/libucx/lib'}"), tutti_run, ("cat", UCC / "version"), "ucc_bench"),
     Library("ucx_perftest", "ucx_perftest, tag_lat", ("ucx_perftest",), "ucx-utils", (), "ucx_perftest.py", (), script,
             ("dpkg-query", "-W", "-f", "UCX ${Version}\\n", "ucx-utils"), ""),
 ]

@@ -231,6 +231,12 @@ std::function<void()> round_trip(const Library& library, std::function<void(int)
   return [=] { receive(peer), send(peer); };
 }
 
+int number_in_environment(const char* name, const char* launcher) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) throw std::runtime_error(std::string(name) + " is not set: use " + launcher);
+  return std::atoi(text);
+}
+
 int measure(Library& library, std::span<char* const> arguments) {
   if (arguments.size() < 3) throw std::invalid_argument("usage: <folder> <operation> <bytes> ...");
   std::string_view name = arguments[1];

@@ -52,6 +52,9 @@ class Library {
                                                std::function<void(int)> send,
                                                std::function<void(int)> receive);
 
+/// Returns a number that a launcher has put into the environment.
+[[nodiscard]] int number_in_environment(const char* name, const char* launcher);
+
 /// Measures a library. `arguments` are a folder that the ranks share, an operation, and sizes in
 /// bytes.
 ///

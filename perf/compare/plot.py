@@ -4,8 +4,8 @@ import math
 
 from results import OURS, size_text
 
-# Colours of Okabe and Ito (2008), which colour-blind readers can tell apart.
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933", "#882255"]
+# Colours of Okabe and Ito (2008), which colour-blind readers can tell apart, and some between them.
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933", "#882255", "#f0e442", "#aa4499"]
 LIMIT_COLOUR = "#000000"
 WIDTH, HEIGHT, LEFT, TOP, ACROSS, DOWN = 300, 220, 70, 90, 380, 310  # pixels: panels, and distances between them
 STYLE = """<style>

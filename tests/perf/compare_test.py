@@ -4,12 +4,16 @@
 usage: tests/perf/compare_test.py <tutti-run> <tutti_bench> <loss_bench>
 """
 
+import argparse
+import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as xml
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
@@ -218,6 +222,34 @@ class Libraries(unittest.TestCase):
         absent = libraries.Library("x", "X", ("no-such-program",), "some-package", (), "", (), None, (), "x")
         self.assertEqual(absent.missing(), "some-package")
 
+    def test_those_from_pypi_name_the_command_that_installs_them_and_their_packages(self):
+        by_name = {library.name: library for library in libraries.LIBRARIES}
+        for name, package in (("oneccl", "oneccl-cpu-devel"), ("ucc", "nvidia-libcal-cu12")):
+            absent = dataclasses.replace(by_name[name], needs=("/no/such/file",))
+            self.assertIn(f"./dev bench --peers {name}", absent.missing())
+            self.assertIn(package, absent.missing())
+
+    def test_one_that_is_missing_is_named_with_what_to_install_and_the_others_are_measured(self):
+        here = [dataclasses.replace(library, needs=("/no/such/file",)) if library.name in ("oneccl", "ucc") else library
+                for library in libraries.LIBRARIES]
+        with unittest.mock.patch.object(compare, "LIBRARIES", here):
+            found, missing = compare.chosen_libraries(argparse.Namespace(machines=1, peers=["oneccl", "ucc"], full=False))
+        self.assertEqual([library.name for library in found], ["tutti"])
+        self.assertEqual([line.split(" is missing: install it with ")[0] for line in missing],
+                         ["oneCCL over Intel MPI", "UCC"])
+
+    def test_ranks_of_oneccl_are_not_bound_by_its_launcher_and_yield_where_they_share_cores(self):
+        for crowded in (False, True):
+            words = [str(word) for word in libraries.intel_mpi(4, crowded, None)]
+            self.assertIn("I_MPI_PIN=off", words)
+            self.assertEqual("CCL_YIELD=sched_yield" in words, crowded)
+            self.assertEqual(words[-2:], ["-n", "4"])
+
+    def test_lines_that_a_library_writes_itself_are_no_measurements(self):
+        out = '2026:11:29 |CCL_WARN| a warning\n\n{"size": 8, "wrong": 0}\n{"size": 16, "wr'
+        self.assertEqual(compare.measurements(out), [{"size": 8, "wrong": 0}])
+        self.assertEqual(compare.measurements("a warning\n"), [])
+
     def test_more_ranks_than_a_peer_has_are_no_failure_of_it(self):
         measuring = compare.Measuring.__new__(compare.Measuring)
         measuring.samples, measuring.failures, measuring.rounds = [], {}, 1
@@ -306,6 +338,31 @@ class LossBench(unittest.TestCase):
                 self.assertEqual(run.returncode, 2, run.stderr)
                 self.assertIn(why, run.stderr)
                 self.assertIn("usage: loss_bench", run.stderr)
+
+
+class TheirSide(unittest.TestCase):
+    """The peers from PyPI, where `./dev bench --peers oneccl ucc` has installed them."""
+
+    def check(self, name):
+        library = {library.name: library for library in libraries.LIBRARIES}[name]
+        if packages := library.missing():
+            self.skipTest(f"{library.title} is missing: install {packages}")
+        build = pathlib.Path(OurSide.TUTTI_BENCH).resolve().parent.parent
+        program = library.build(build)
+        cores = len(os.sched_getaffinity(0))
+        for ranks in (2, 3):
+            for operation in [*compare.OPERATIONS, "all_reduce+written"]:
+                with self.subTest(f"{operation}, {ranks} ranks"), tempfile.TemporaryDirectory() as folder:
+                    out = libraries.run([*library.launch(ranks, ranks > cores, build), program, folder, operation, 8,
+                                         64 * KI], 60)
+                    self.assertEqual([(line["size"], line["wrong"]) for line in compare.measurements(out)],
+                                     [(8, 0), (64 * KI, 0)])
+
+    def test_oneccl_measures_every_operation_and_its_results_are_right(self):
+        self.check("oneccl")
+
+    def test_ucc_measures_every_operation_and_its_results_are_right(self):
+        self.check("ucc")
 
 
 if __name__ == "__main__":
