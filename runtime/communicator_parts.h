@@ -27,7 +27,7 @@ namespace tutti {
 /// connections, and therefore the same doorbell. One that has grown uses these and others.
 struct SharedEndpoint {
   std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
-  SleeperPool sleepers;                ///< They watch the doorbell and the transport's wait_fd().
+  SleeperPool sleepers;                ///< They watch the doorbell and the transport's wait_fds().
   sync::Atomic<int> communicators{0};  ///< The number that exist.
   using Count = sync::Atomic<std::uint64_t>;
   /// The number of splits that this rank has begun of any communicator over these connections.

@@ -27,12 +27,12 @@ Driver::Driver(const CommunicatorParts& parts, Collectives& collectives, Message
       queue_(queue),
       failure_(failure),
       policy_(policy_of(parts)),
-      wants_background_progress_(parts.transport->background_progress()) {
+      wants_background_progress_(parts.transport->background_progress()),
+      wait_fds_(parts.transport->wait_fds()) {
   SharedEndpoint& shared = *parts_.shared;
   // The first wait that sleeps should not have to make a sleeper.
   if (shared.communicators == 0)
-    shared.sleepers.give_back(
-        shared.sleepers.take(shared.doorbell->fd(), parts_.transport->wait_fd()));
+    shared.sleepers.give_back(shared.sleepers.take(shared.doorbell->fd(), wait_fds_));
   // This is the last step that may throw, because the runtime may call this object from here on.
   if (wants_background_progress_) parts_.runtime->add_background(*this);
   ++shared.communicators;
@@ -60,7 +60,7 @@ bool Driver::sleep(Attempt&& attempt, TimePoint deadline) {
     return attempt();
   }
   SharedEndpoint& shared = *parts_.shared;
-  auto sleeper = shared.sleepers.take(shared.doorbell->fd(), parts_.transport->wait_fd());
+  auto sleeper = shared.sleepers.take(shared.doorbell->fd(), wait_fds_);
   bool ended = false;
   {
     const Announced announced(sleepers(), *shared.doorbell);
@@ -157,7 +157,7 @@ void Driver::await_peers(const std::function<bool()>& attempt,
                          const std::function<void(TimePoint)>& look) {
   // Without a descriptor that announces news, the peers are threads of this process, which come
   // while this one yields; otherwise a sleep ends sooner where other processes use the cores.
-  const int yields = wait_fd() < 0 ? policy_.yields : 0;
+  const int yields = wait_fds_.empty() ? policy_.yields : 0;
   // Another thread of the process may take the news for which this one sleeps.
   constexpr std::chrono::milliseconds kLookAgain{10};
   wait(

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "common/sync.h"
 #include "runtime/queue.h"
@@ -86,7 +87,7 @@ class Driver final : public Progressable {
   TimePoint next_deadline() const override { return queue_.next_look(); }
   Sleepers& sleepers() override;
   const Doorbell& doorbell() const override { return *parts_.shared->doorbell; }
-  int wait_fd() const override { return parts_.transport->wait_fd(); }
+  std::span<const int> wait_fds() const override { return wait_fds_; }
   void arm() override { parts_.transport->arm(); }
   void disarm() noexcept override { parts_.transport->disarm(); }
   void background_progress() noexcept override;
@@ -153,9 +154,10 @@ class Driver final : public Progressable {
   bool registered_ = false;     // whether the runtime advances it; used by the calling thread alone
   std::uint32_t calls_ = 0;     // of execute() and await_transfers()
   std::uint32_t advances_ = 0;  // of advance_owned(); guarded by engine_mutex_
-  sync::Atomic<int> waiting_{0};  // threads in advance_until()
-  sync::Mutex engine_mutex_;      // guards the engine, the queue, collectives and messages while
-                                  // operations are pending
+  sync::Atomic<int> waiting_{0};     // threads in advance_until()
+  sync::Mutex engine_mutex_;         // guards the engine, the queue, collectives and messages while
+                                     // operations are pending
+  const std::vector<int> wait_fds_;  // of the transport, for sleepers
 };
 
 }  // namespace tutti

@@ -141,7 +141,7 @@ void Runtime::add(Progressable& progressable) {
     const std::lock_guard lock(newcomers_mutex_);
     assert(std::find(newcomers_.begin(), newcomers_.end(), &progressable) == newcomers_.end());
     sleeper_.watch(progressable.doorbell().fd());
-    sleeper_.watch(progressable.wait_fd());
+    for (const int fd : progressable.wait_fds()) sleeper_.watch(fd);
     newcomers_.push_back(&progressable);
     has_newcomers_ = true;
   }
@@ -164,15 +164,17 @@ void Runtime::remove(Progressable& progressable) noexcept {
   std::erase(new_background_, &progressable);
   if (std::erase(progressables_, &progressable) + std::erase(newcomers_, &progressable) == 0)
     return;
-  const auto forget = [&](auto&& fd_of) {
-    const int fd = fd_of(progressable);
-    const auto shares = [&](const Progressable* other) { return fd_of(*other) == fd; };
-    if (std::none_of(progressables_.begin(), progressables_.end(), shares) &&
-        std::none_of(newcomers_.begin(), newcomers_.end(), shares))
+  const auto forget = [&](int fd) {
+    const auto watches = [fd](const Progressable* other) {
+      const std::span<const int> fds = other->wait_fds();
+      return other->doorbell().fd() == fd || std::find(fds.begin(), fds.end(), fd) != fds.end();
+    };
+    if (std::none_of(progressables_.begin(), progressables_.end(), watches) &&
+        std::none_of(newcomers_.begin(), newcomers_.end(), watches))
       sleeper_.forget(fd);
   };
-  forget([](const Progressable& its) { return its.doorbell().fd(); });
-  forget([](const Progressable& its) { return its.wait_fd(); });
+  forget(progressable.doorbell().fd());
+  for (const int fd : progressable.wait_fds()) forget(fd);
 }
 
 // Moves newcomers into progressables_ and background_; returns whether there were any. It must not

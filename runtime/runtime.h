@@ -4,6 +4,7 @@
 #include <cassert>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <tutti/config.hpp>
@@ -37,8 +38,8 @@ class Progressable {
   virtual TimePoint next_deadline() const = 0;
   virtual Sleepers& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
-  virtual int wait_fd() const = 0;
-  virtual void arm() = 0;  ///< arm() and disarm() enclose a sleep over wait_fd(), see Transport.
+  virtual std::span<const int> wait_fds() const = 0;  ///< See Transport; they stay the same.
+  virtual void arm() = 0;  ///< arm() and disarm() enclose a sleep over wait_fds(), see Transport.
   virtual void disarm() noexcept = 0;
   /// Is called every half second, whether or not operations are pending; see Transport.
   virtual void background_progress() noexcept = 0;

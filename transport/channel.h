@@ -228,12 +228,12 @@ class Transport {
     return true;
   }  ///< Whether all_left() is always true, so that callers need not ask.
 
-  /// Returns a pollable descriptor that is readable when progress() has work that no doorbell
-  /// announces (bytes in a socket, the end of a peer), or -1 where there is no such work.
-  virtual int wait_fd() const { return -1; }
+  /// Returns pollable descriptors, one of which is readable when progress() has work that no
+  /// doorbell announces (bytes in a socket, the end of a peer); none where there is no such work.
+  virtual std::vector<int> wait_fds() const { return {}; }
 
-  /// Enclose a sleep on wait_fd(): a thread calls arm(), checks its condition a last time, sleeps,
-  /// and calls disarm(). In between, wait_fd() is readable for all that progress() would find; at
+  /// Enclose a sleep on wait_fds(): a thread calls arm(), checks its condition a last time, sleeps,
+  /// and calls disarm(). In between, one of them is readable for all that progress() would find; at
   /// other times it need not be, since a thread that is awake calls progress(). Any thread may call
   /// them; each arm() is followed by one disarm().
   virtual void arm() {}

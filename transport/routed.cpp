@@ -1,48 +1,21 @@
 #include "transport/routed.h"
 
-#include <fmt/format.h>
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <utility>
-
-#include <tutti/error.hpp>
-
-#include "common/fd.h"
 
 namespace tutti {
 namespace {
 
 using Parts = std::vector<std::unique_ptr<Transport>>;
 
-// Returns an epoll descriptor that is readable when one of the parts is.
-std::shared_ptr<const Fd> watch_all(const Parts& parts) {
-  auto epoll = std::make_shared<const Fd>(epoll_create1(EPOLL_CLOEXEC));
-  for (const auto& part : parts) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    const int fd = part->wait_fd();
-    if (fd >= 0 && epoll_ctl(epoll->get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("cannot sleep over several transports: {}", std::strerror(errno)));
-  }
-  return epoll;
-}
-
 /// Reaches each peer by one of several transports. It is used only by its communicator's thread.
 class Routed final : public Transport {
  public:
-  Routed(Parts parts, std::vector<std::size_t> route, std::unique_ptr<OwnPage> status_page,
-         std::shared_ptr<const Fd> epoll)
-      : status_page_(std::move(status_page)),
-        parts_(std::move(parts)),
-        route_(std::move(route)),
-        epoll_(std::move(epoll)) {
-    assert(!parts_.empty() && epoll_ != nullptr);
+  Routed(Parts parts, std::vector<std::size_t> route, std::shared_ptr<OwnPage> status_page)
+      : status_page_(std::move(status_page)), parts_(std::move(parts)), route_(std::move(route)) {
+    assert(!parts_.empty());
     assert(std::all_of(route_.begin(), route_.end(),
                        [&](std::size_t part) { return part < parts_.size(); }));
   }
@@ -75,7 +48,14 @@ class Routed final : public Transport {
   bool all_left() override {
     return all([](Transport& part) { return part.all_left(); });
   }
-  int wait_fd() const override { return epoll_->get(); }
+  // A descriptor that watches those of the parts would be one more step for each event, of which
+  // the kernel allows few.
+  std::vector<int> wait_fds() const override {
+    std::vector<int> fds;
+    for (const auto& part : parts_)
+      for (const int fd : part->wait_fds()) fds.push_back(fd);
+    return fds;
+  }
 
   PeerStatus status(int peer) override { return to(peer).status(peer); }
   StatusPage& own_status_page() override { return parts_.front()->own_status_page(); }
@@ -134,11 +114,9 @@ class Routed final : public Transport {
     return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return test(*part); });
   }
 
-  const std::unique_ptr<OwnPage> status_page_;  // null where the first part made the page
+  const std::shared_ptr<OwnPage> status_page_;  // null where the first part made the page
   Parts parts_;
   const std::vector<std::size_t> route_;  // indexed by peer
-  // Shared by all transports that were split off each other.
-  const std::shared_ptr<const Fd> epoll_;
 };
 
 std::vector<int> Routed::join() {
@@ -177,30 +155,28 @@ std::unique_ptr<Transport> Routed::split(const Subset& subset) {
   assert(subset.numbers.size() == subset.members.size());
   Parts parts;
   auto status_page = status_page_ != nullptr && subset.status_page.page == nullptr
-                         ? std::make_unique<OwnPage>(status_page_->is_shared())
+                         ? std::make_shared<OwnPage>(status_page_->is_shared())
                          : nullptr;
-  ShownPage shown = status_page != nullptr ? status_page->shown() : subset.status_page;
+  ShownPage page = status_page != nullptr ? shown(status_page) : subset.status_page;
   for (const auto& part : parts_) {
     Subset own = subset;
-    own.status_page = shown;
+    own.status_page = page;
     parts.push_back(part->split(own));
     if (parts.back() == nullptr) return nullptr;
-    if (shown.page == nullptr) shown.page = &parts.front()->own_status_page();
+    if (page.page == nullptr) page = page_of_another(parts.front()->own_status_page());
   }
   std::vector<std::size_t> route;
   for (const int member : subset.members)
     route.push_back(member == kElsewhere ? 0 : route_[static_cast<std::size_t>(member)]);
-  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
-                                  epoll_);
+  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page));
 }
 
 }  // namespace
 
-// The parts of a part that has several become parts of the whole, since the kernel does not let a
-// thread sleep on descriptors that watch others which watch others and so on.
+// The parts of a part that has several become parts of the whole.
 std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> given,
                                  std::vector<std::size_t> route,
-                                 std::unique_ptr<OwnPage> status_page) {
+                                 std::shared_ptr<OwnPage> status_page) {
   Parts parts;
   std::vector<std::size_t> first;  // By given part: where its own parts begin in `parts`.
   std::vector<const Routed*> routed;
@@ -221,9 +197,7 @@ std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> given,
     route[peer] = first[part] + (routed[part] != nullptr ? routed[part]->part_of(peer) : 0);
   }
   if (status_page != nullptr) status_page->be_connected();
-  auto epoll = watch_all(parts);
-  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
-                                  std::move(epoll));
+  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page));
 }
 
 }  // namespace tutti

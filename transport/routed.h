@@ -16,6 +16,6 @@ namespace tutti {
 /// allocates the memory that this rank registers, which the others share.
 std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> parts,
                                  std::vector<std::size_t> route,
-                                 std::unique_ptr<OwnPage> status_page = nullptr);
+                                 std::shared_ptr<OwnPage> status_page = nullptr);
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -146,11 +147,14 @@ struct StatusPage {
 };
 /// A status page that several transports of one rank show.
 struct ShownPage {
-  StatusPage* page = nullptr;  ///< Null: the transport makes its own.
+  std::shared_ptr<StatusPage> page = nullptr;  ///< Null: the transport makes its own.
   /// The descriptor of the page's memory, which is open until they are connected; -1 where peers
   /// cannot map it. A transport whose peers do has to have it.
   int memory = -1;
 };
+
+/// Returns the page that a transport has made, which lives longer than those that show it.
+inline ShownPage page_of_another(StatusPage& page) { return {{std::shared_ptr<void>(), &page}}; }
 
 static_assert(sizeof(StatusPage) == 3712 && sizeof(StatusPage::Call) == 40,
               "both ends of a connection agree on the page");

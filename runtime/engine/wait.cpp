@@ -26,7 +26,6 @@ Sleeper::Sleeper() : epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 void Sleeper::watch(int fd) {
-  if (fd < 0) return;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
@@ -34,9 +33,7 @@ void Sleeper::watch(int fd) {
                 fmt::format("cannot sleep on a descriptor (epoll_ctl, errno {})", errno));
 }
 
-void Sleeper::forget(int fd) noexcept {
-  if (fd >= 0) epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
-}
+void Sleeper::forget(int fd) noexcept { epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
 void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
   using std::chrono::milliseconds;
@@ -46,7 +43,7 @@ void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
   sync::await_event(epoll_fd_.get(), std::clamp(left, milliseconds{0}, kLongest));
 }
 
-std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {
+std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, std::span<const int> wait_fds) {
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -57,7 +54,7 @@ std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {
   }
   auto sleeper = std::make_unique<Sleeper>();
   sleeper->watch(bell_fd);
-  sleeper->watch(wait_fd);
+  for (const int fd : wait_fds) sleeper->watch(fd);
   return sleeper;
 }
 

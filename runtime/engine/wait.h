@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/clock.h"
@@ -32,7 +33,7 @@ constexpr WaitPolicy wait_policy(int local_ranks, int cores, int spin_polls) {
   return policy;
 }
 
-/// An epoll over a doorbell and a transport's wait_fd(), in which a thread sleeps. One thread at a
+/// An epoll over a doorbell and a transport's wait_fds(), in which a thread sleeps. One thread at a
 /// time uses it.
 class Sleeper {
  public:
@@ -40,7 +41,7 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// Makes each new event of `fd` wake the sleeper from now on. Does nothing if `fd` is -1. Events
+  /// Makes each new event of `fd` wake the sleeper from now on. Events
   /// are edge-triggered: a doorbell is never cleared, so that any number of sleepers may share it,
   /// and a dead peer wakes them once.
   void watch(int fd);
@@ -55,8 +56,8 @@ class Sleeper {
 /// A pool of sleepers that are not in use, all of which watch the same descriptors. Thread-safe.
 class SleeperPool {
  public:
-  /// Returns a sleeper that watches `bell_fd` and `wait_fd`.
-  std::unique_ptr<Sleeper> take(int bell_fd, int wait_fd);
+  /// Returns a sleeper that watches `bell_fd` and `wait_fds`.
+  std::unique_ptr<Sleeper> take(int bell_fd, std::span<const int> wait_fds);
   void give_back(std::unique_ptr<Sleeper> sleeper);
 
  private:

@@ -92,7 +92,7 @@ class Rounds {
   Store& store_;
   const std::string_view prefix_;
   const TimePoint deadline_;
-  std::unique_ptr<OwnPage> page_;                    // made if no transport is sure to stay
+  std::shared_ptr<OwnPage> page_;                    // made if no transport is sure to stay
   std::vector<std::unique_ptr<Transport>> parts_;    // those that are connected
   std::vector<std::optional<std::size_t>> part_of_;  // index in parts_, for each peer
   std::vector<Part> made_;                           // those of this round
@@ -130,12 +130,12 @@ std::vector<Rounds::Part> Rounds::needed() const {
 
 // Returns the status page that the next transport shows, which is null if it makes its own.
 ShownPage Rounds::shown_page(bool may_fail) {
-  if (page_ != nullptr) return page_->shown();
-  if (!parts_.empty()) return {&parts_.front()->own_status_page()};
+  if (page_ != nullptr) return shown(page_);
+  if (!parts_.empty()) return page_of_another(parts_.front()->own_status_page());
   for (const Part& part : made_)
-    if (part.made != nullptr) return {&part.made->own_status_page()};
-  if (may_fail) page_ = std::make_unique<OwnPage>(false);
-  return page_ != nullptr ? page_->shown() : ShownPage();
+    if (part.made != nullptr) return page_of_another(part.made->own_status_page());
+  if (may_fail) page_ = std::make_shared<OwnPage>(false);
+  return page_ != nullptr ? shown(page_) : ShownPage();
 }
 
 // Returns, by rank, which peers a transport of this round does not connect to.
@@ -351,6 +351,8 @@ Connecting::Connecting(RouteCandidates candidates, const TransportContext& conte
     : candidates_(std::move(candidates)),
       offers_(offers_text(candidates_, context)),
       address_(fmt::format("{:016x}", context.random->next())) {
+  const bool keeps = !context.elsewhere.empty();
+  std::string refusal;
   for (const RouteTable::Link& link : RouteTable(candidates_, Texts(offers_)).at_place_of(0)) {
     if (link.can.may_fail) return;  // It may take a quarter of a second, and the rounds make it.
     const TransportEntry& best = candidates_.transports[link.transport];
@@ -358,11 +360,15 @@ Connecting::Connecting(RouteCandidates candidates, const TransportContext& conte
       transport_ = best.make(context);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unavailable) throw;
-      continue;  // the rounds report the reason
+      refusal = error.what();  // the rounds report it
+      continue;
     }
     address_ = made_ahead_text(best) + transport_->address();
     return;
   }
+  // In the rounds the newcomers would read that their transports do not reach this rank, and give
+  // up, as at a start.
+  if (keeps && !refusal.empty()) throw Error(ErrorKind::unavailable, refusal);
 }
 
 Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addresses,
@@ -376,10 +382,9 @@ Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addres
     const auto all = [&](const std::string& text) { return text.starts_with(made); };
     if (transport_ != nullptr &&
         std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
-      auto transport = std::move(transport_);  // It ends before the page of `kept` does.
-      transport->connect(addresses_behind(made, addresses), deadline);
+      transport_->connect(addresses_behind(made, addresses), deadline);
       log_unused(table, agreed);
-      return {beside(std::move(kept), std::move(transport), agreed.rank), links};
+      return {beside(std::move(kept), std::move(transport_), agreed.rank), links};
     }
   }
   transport_.reset();

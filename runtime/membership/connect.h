@@ -18,7 +18,7 @@ namespace tutti {
 /// What a rank brings to the connecting of a communicator that has newcomers: connections to the
 /// other ranks, the peers, that it has already.
 struct KeptConnections {
-  std::unique_ptr<OwnPage> page;         ///< What `transport` shows, and what others are to show.
+  std::shared_ptr<OwnPage> page;         ///< What `transport` shows, and what others are to show.
   std::unique_ptr<Transport> transport;  ///< Connected to these peers; null where there are none.
   /// Whether each rank is one of these peers, of which this rank is none; empty where there are
   /// none.
@@ -30,7 +30,8 @@ struct KeptConnections {
 class Connecting {
  public:
   /// Makes the transport that this rank would use for a peer like itself, unless connections over
-  /// it may fail. `context` is what the rank expects to be agreed.
+  /// it may fail. `context` is what the rank expects to be agreed. Throws `unavailable` on a rank
+  /// that has peers elsewhere and can make none.
   Connecting(RouteCandidates candidates, const TransportContext& context);
 
   /// Two texts for the exchange in which ranks introduce themselves. No other start has this

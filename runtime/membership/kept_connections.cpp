@@ -154,11 +154,11 @@ Keeping::Keeping(const CommunicatorParts& whole, Subset subset, int newcomers,
     : whole_(whole),
       subset_(std::move(subset)),
       throw_if_vain_(std::move(throw_if_vain)),
-      page_(std::make_unique<OwnPage>(true)) {
+      page_(std::make_shared<OwnPage>(true)) {
   const std::size_t size = subset_.members.size() + static_cast<std::size_t>(newcomers);
   subset_.members.resize(size, kElsewhere);
   subset_.numbers.resize(size);
-  subset_.status_page = page_->shown();
+  subset_.status_page = shown(page_);
 }
 
 void Keeping::lend_endpoint(CommunicatorParts& parts) const {
@@ -181,7 +181,7 @@ std::string Keeping::abilities() const {
 KeptConnections Keeping::join(const TransportContext& agreed, TimePoint deadline) {
   subset_.data_bytes = agreed.data_bytes;
   subset_.max_message_bytes = agreed.max_message_bytes;
-  KeptConnections kept{std::move(page_), whole_.transport->split(subset_), agreed.elsewhere};
+  KeptConnections kept{page_, whole_.transport->split(subset_), agreed.elsewhere};
   if (kept.transport == nullptr)
     throw Error(ErrorKind::unavailable, "a transport of this communicator cannot grow");
   std::vector<int> missing;

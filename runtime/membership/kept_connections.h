@@ -50,7 +50,7 @@ class Keeping {
   const CommunicatorParts& whole_;
   Subset subset_;
   const std::function<void()> throw_if_vain_;
-  std::unique_ptr<OwnPage> page_;
+  std::shared_ptr<OwnPage> page_;
 };
 
 /// Limits what `parts` say of all links to what those can that have been kept on any rank. `column`

@@ -137,7 +137,7 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// The texts by which a rank introduces itself.
-enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kOffers, kAddress, kKept };
+enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kKept, kOffers, kAddress };
 
 std::string to_text(const CoreCaches& machine) {
   return fmt::format("{} {} {}", machine.cache_bytes, machine.cores, machine.victim_bytes);
@@ -251,9 +251,9 @@ std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches
           to_text(caches),
           to_text(own_location(parts)),
           std::move(gpu),
+          keeping != nullptr ? keeping->abilities() : "",
           connecting.offers(),
-          connecting.address(),
-          keeping != nullptr ? keeping->abilities() : ""};
+          connecting.address()};
 }
 
 // Returns a number that all ranks of a communicator compute, and no others: the addresses of the

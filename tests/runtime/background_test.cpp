@@ -22,7 +22,7 @@ class Fake : public Progressable {
   TimePoint next_deadline() const override { return TimePoint::max(); }
   Sleepers& sleepers() override { return sleepers_; }
   const Doorbell& doorbell() const override { return bell_; }
-  int wait_fd() const override { return -1; }
+  std::span<const int> wait_fds() const override { return {}; }
   void arm() override {}
   void disarm() noexcept override {}
   void background_progress() noexcept override {}

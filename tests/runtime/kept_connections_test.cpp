@@ -13,6 +13,7 @@
 
 #include "growing_job.h"
 #include "processes.h"
+#include "rendezvous/store/file_store.h"
 #include "signs.h"
 #include "threads.h"
 
@@ -195,6 +196,87 @@ TEST_F(KeptConnections, TellAtOnceOfTheDeathOfANewcomerAndOfAnOldRank) {
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_THAT(ranks.outcome(rank), rank == victim ? "ended by signal 9" : "");
     });
+}
+
+// Forwards to another store, and kills the process once it has introduced itself to the members of
+// a new communicator.
+class DiesIntroduced final : public Store {
+ public:
+  explicit DiesIntroduced(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    store_->set(key, value, deadline);
+    const auto has = [key](std::string_view part) { return key.find(part) != key.npos; };
+    if (has("/again/") && has("/hello/") && !has("/kept/")) raise(SIGKILL);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    return store_->get(key, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    return store_->add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override { store_->wait(key, deadline); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+};
+
+// The others have made transports by then, and some have joined each other.
+TEST_F(KeptConnections, AreOfUseStillWhereARankOrANewcomerDiesOnceItIsIntroduced) {
+  for (const int victim : {1, 3})
+    over(kBoth, [&] {
+      Processes ranks(4, [&](int rank) {
+        const auto soon = std::chrono::steady_clock::now() + 20s;
+        std::shared_ptr<Store> store = rank < 3 ? std::make_shared<FileStore>(path_, rank, 3, soon)
+                                                : std::make_shared<FileStore>(path_, soon);
+        if (rank == victim) store = std::make_shared<DiesIntroduced>(store);
+        if (rank == 3) {
+          static_cast<void>(outcome_of([&] { Communicator::join(store, config()); }));
+          return;
+        }
+        Communicator comm = Communicator::create(store, rank, 3, config());
+        use(comm);
+        const std::string why = outcome_of([&] { comm.grow(1, 2s); });
+        expect(why.starts_with("peer_lost") || why.starts_with("timeout"), why);
+        if (victim == 1) {
+          fail(comm);
+          comm = comm.shrink(20s);
+        }
+        use(comm);
+      });
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_THAT(ranks.outcome(rank), rank == victim ? "ended by signal 9" : "") << rank;
+    });
+}
+
+// The kernel lets few descriptors watch each other in a row: one more for those that are kept would
+// be too many.
+TEST_F(KeptConnections, WakeAsManyThreadsThatSleepAsBefore) {
+  constexpr int kThreads = 120;
+  over({"shm"}, [&] {
+    Processes ranks(3, [&](int rank) {
+      std::optional<Communicator> grown;
+      if (rank < 2)
+        grown = start(rank, 2).grow(1, 20s);
+      else
+        grown = come();
+      std::vector<Communicator> parts;
+      for (int part = 0; part < kThreads; ++part) parts.push_back(grown->dup());
+      std::vector<std::string> outcomes(kThreads);
+      std::vector<std::thread> threads;
+      for (int part = 0; part < kThreads; ++part)
+        threads.emplace_back([&, part] {
+          const auto each = static_cast<std::size_t>(part);
+          outcomes[each] = outcome_of([&] {
+            if (rank == 0) std::this_thread::sleep_for(500ms);
+            parts[each].barrier();
+          });
+        });
+      for (std::thread& thread : threads) thread.join();
+      for (const std::string& outcome : outcomes) expect(outcome.empty(), outcome);
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  });
 }
 
 TEST_F(KeptConnections, ARankWithBuffersAndPartsMayEndInAnyOrder) {

@@ -423,7 +423,8 @@ TEST_P(Conformance, OneRankAloneIsAJobToo) {
 }
 
 // Waits as the runtime does: adds itself to the sleepers, calls the barrier, looks again, and
-// sleeps on the doorbell and wait_fd(). Returns false where nothing has woken it within ample time.
+// sleeps on the doorbell and wait_fds(). Returns false where nothing has woken it within ample
+// time.
 bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready) {
   Transport& self = ranks[rank];
   for (;;) {
@@ -435,7 +436,8 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
     const bool last_look = ready();
     int woken = 1;
     if (!last_look) {
-      std::array<pollfd, 2> fds{{{ranks.bell(rank).fd(), POLLIN, 0}, {self.wait_fd(), POLLIN, 0}}};
+      std::vector<pollfd> fds{{ranks.bell(rank).fd(), POLLIN, 0}};
+      for (const int fd : self.wait_fds()) fds.push_back({fd, POLLIN, 0});
       woken = poll(fds.data(), fds.size(), 20'000);
     }
     self.disarm();
@@ -448,8 +450,9 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
 // A rank that has nothing more to wait for still sends what it has posted.
 void finish(Transport& transport) {
   while (!transport.all_left()) transport.progress();
-  for (pollfd fd{transport.wait_fd(), POLLIN, 0}; fd.fd >= 0 && poll(&fd, 1, 0) > 0;)
-    transport.progress();
+  std::vector<pollfd> fds;
+  for (const int fd : transport.wait_fds()) fds.push_back({fd, POLLIN, 0});
+  while (poll(fds.data(), fds.size(), 0) > 0) transport.progress();
 }
 
 TEST_P(Conformance, RanksThatSleepBetweenMessagesAreAlwaysWoken) {

@@ -108,12 +108,12 @@ class ShmProcesses : public testing::Test {
     transport_->connect(addresses, clock_.now() + kLimit);
   }
 
-  // Sleeps on wait_fd() alone until the peer's state is no longer `alive`.
+  // Sleeps on wait_fds() alone until the peer's state is no longer `alive`.
   PeerStatus wait_for_news() {
     while (transport_->status(1).state == PeerStatus::State::alive) {
-      pollfd fd{transport_->wait_fd(), POLLIN, 0};
+      pollfd fd{transport_->wait_fds().front(), POLLIN, 0};
       if (poll(&fd, 1, kLimitMs) != 1) {
-        ADD_FAILURE() << "wait_fd() says nothing";
+        ADD_FAILURE() << "wait_fds() says nothing";
         break;
       }
       transport_->progress();
@@ -122,7 +122,7 @@ class ShmProcesses : public testing::Test {
   }
 
   bool is_quiet() {
-    pollfd fd{transport_->wait_fd(), POLLIN, 0};
+    pollfd fd{transport_->wait_fds().front(), POLLIN, 0};
     return poll(&fd, 1, 0) == 0;
   }
 

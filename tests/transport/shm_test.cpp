@@ -310,7 +310,7 @@ TEST_F(ShmTransport, TwoProcessesThatCallThemselvesTheSameRankAreToldSo) {
   EXPECT_TRUE(has(outcome.text, "both call themselves rank 0")) << outcome.text;
 }
 
-// Hands over more than the socket has room for. The rest waits for the peer, and wait_fd() says
+// Hands over more than the socket has room for. The rest waits for the peer, and wait_fds() says
 // when to continue.
 TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
   constexpr int kRings = 700;
@@ -327,7 +327,7 @@ TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
   for (bool more = true; more;) {
     ranks[1]->progress();
     ranks[0]->progress();
-    pollfd fd{ranks[1]->wait_fd(), POLLIN, 0};
+    pollfd fd{ranks[1]->wait_fds().front(), POLLIN, 0};
     more = poll(&fd, 1, 0) != 0;
   }
   for (int number = 0; number < kRings; ++number) {
@@ -335,7 +335,7 @@ TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
     ASSERT_TRUE(message) << number;
     EXPECT_EQ(message->header.operation, static_cast<std::uint32_t>(number));
   }
-  pollfd fd{ranks[0]->wait_fd(), POLLIN, 0};
+  pollfd fd{ranks[0]->wait_fds().front(), POLLIN, 0};
   EXPECT_EQ(poll(&fd, 1, 0), 0) << "nothing is left to do";
   EXPECT_EQ(entries("/proc/self/fd"), joined);
   EXPECT_GT(joined, files);
@@ -411,7 +411,7 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
     Transport& theirs = *parts.back();
     EXPECT_EQ(theirs.join(), std::vector<int>{0});
     parts.push_back(ranks[0]->split(both(0, id)));
-    pollfd news{ranks[0]->wait_fd(), POLLIN, 0};
+    pollfd news{ranks[0]->wait_fds().front(), POLLIN, 0};
     EXPECT_EQ(poll(&news, 1, 10'000), 1);
     ranks[0]->progress();  // A thread of another communicator does this.
     EXPECT_EQ(parts.back()->join(), std::vector<int>()) << "group " << id;
@@ -432,7 +432,7 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
 class Sleep {
  public:
   Sleep(const Doorbell& bell, const Transport& transport) {
-    for (const int fd : {bell.fd(), transport.wait_fd()}) {
+    for (const int fd : {bell.fd(), transport.wait_fds().front()}) {
       epoll_event event{};
       event.events = EPOLLIN | EPOLLET;
       EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);

@@ -257,7 +257,7 @@ class StreamTransport final : public Transport {
     for (int calls = 0; calls == 0 || (calls < kCallsToAnswer && !idle()); ++calls) progress();
     return true;
   }
-  int wait_fd() const override { return epoll_.get(); }
+  std::vector<int> wait_fds() const override { return {epoll_.get()}; }
   PeerStatus status(int peer) override;
 
   StatusPage& own_status_page() override { return own_status_page_; }

@@ -84,7 +84,7 @@ class FaultyTransport final : public Transport {
   }
   bool all_left() override { return inner_->all_left(); }
   bool leaves_at_once() const override { return inner_->leaves_at_once(); }
-  int wait_fd() const override { return inner_->wait_fd(); }
+  std::vector<int> wait_fds() const override { return inner_->wait_fds(); }
   void arm() override { inner_->arm(); }
   void disarm() noexcept override { inner_->disarm(); }
 

@@ -49,7 +49,7 @@ class Part : public Transport {
   void arm() override { endpoint_->arm(); }
   void disarm() noexcept override { endpoint_->disarm(); }
   bool leaves_at_once() const override { return false; }
-  int wait_fd() const override { return endpoint_->wait_fd(); }
+  std::vector<int> wait_fds() const override { return {endpoint_->wait_fd()}; }
 
   PeerStatus status(int peer) override;
   StatusPage& own_status_page() override { return status_page_; }

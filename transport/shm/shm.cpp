@@ -55,8 +55,8 @@ class ShmTransport final : public Transport {
       : context_(context),
         endpoint_(std::move(endpoint)),
         subset_(std::move(subset)),
-        own_page_(subset_.status_page.page == nullptr ? std::make_unique<OwnPage>(true) : nullptr),
-        page_(own_page_ != nullptr ? own_page_->shown() : subset_.status_page) {
+        own_page_(subset_.status_page.page == nullptr ? std::make_shared<OwnPage>(true) : nullptr),
+        page_(own_page_ != nullptr ? shown(own_page_) : subset_.status_page) {
     assert(context.clock != nullptr);
     assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
     assert(page_.memory >= 0 && "peers map the page");
@@ -98,12 +98,12 @@ class ShmTransport final : public Transport {
   const Segments* registered() const noexcept override { return &segments_; }
 
   void progress() override { endpoint_->progress(); }
-  int wait_fd() const override { return endpoint_->wait_fd(); }
+  std::vector<int> wait_fds() const override { return {endpoint_->wait_fd()}; }
 
   PeerStatus status(int peer) override;
   StatusPage& own_status_page() override { return *page_.page; }
   const StatusPage* status_page(int peer) override {
-    return peer == subset_.rank ? page_.page : status_pages_[static_cast<std::size_t>(peer)];
+    return peer == subset_.rank ? page_.page.get() : status_pages_[static_cast<std::size_t>(peer)];
   }
   void wake(int peer) override {
     assert(peer >= 0 && static_cast<std::size_t>(peer) < bells_.size());
@@ -158,7 +158,7 @@ class ShmTransport final : public Transport {
   const pid_t owner_ = getpid();
   Address address_;
   Fd listener_;                              // open until connected
-  const std::unique_ptr<OwnPage> own_page_;  // null where another transport has made the page
+  const std::shared_ptr<OwnPage> own_page_;  // null where another transport has made the page
   const ShownPage page_;
   Segments segments_;
   bool connected_ = false, closed_ = false;
@@ -284,7 +284,8 @@ void ShmTransport::close() noexcept {
   if (closed_ || getpid() != owner_) return;
   closed_ = true;
   // A page that this transport has shown to nobody may be that of others, which go on.
-  if (own_page_ != nullptr || connected_) page_.page->close();
+  if (own_page_ == nullptr && !connected_) return;
+  page_.page->close();
   const bool failed = page_.page->state.load(std::memory_order_relaxed) == StatusPageState::failed;
   if (!connected_ || failed) return;
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
