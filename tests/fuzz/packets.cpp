@@ -53,7 +53,7 @@ class Hostile {
     context_.data_bytes = kDataBytes;
     context_.max_message_bytes = kMostMessage;
     peer_.emplace(context_, 1, std::move(link), epoll_, own_, allowance_);
-    const Subset subset{{0, 1}, 0, {7, 7}, kDataBytes, kMostMessage, nullptr};
+    const Subset subset{{0, 1}, 0, {7, 7}, kDataBytes, kMostMessage, {}};
     peer_->add_group(7, subset, status_page_.fd.get(), own_);
     SendChannel& channel = peer_->sender(0, 1);  // what answers may claim to answer
     if (channel.acquire(100)) channel.post({0, 0, 100, 0});

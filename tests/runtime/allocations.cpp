@@ -19,7 +19,7 @@ std::uint64_t tutti::test::allocated_bytes() noexcept {
   return total_bytes.load(std::memory_order_relaxed);
 }
 
-void tutti::test::fail_allocation(long count) noexcept { left = count; }
+void tutti::test::fail_allocation(long number) noexcept { left = number; }
 
 #ifdef TUTTI_TEST_SANITIZED
 

@@ -24,9 +24,9 @@ inline constexpr bool kCanBePoor = false;
 #else
 inline constexpr bool kCanBePoor = true;
 #endif
-/// An allocation of this thread fails once `count` others have succeeded; below 0: none does. It
+/// An allocation of this thread fails once `number` others have succeeded; below 0: none does. It
 /// has an effect where kCanBePoor is true.
-void fail_allocation(long count) noexcept;
+void fail_allocation(long number) noexcept;
 
 /// Returns the number of allocations that 300 calls of `round` make on all ranks in the steady
 /// state. Objects that are made once (programs, operations, sleepers, a slot for each message that
