@@ -135,7 +135,7 @@ TEST_F(RdmaRanks, RegisterAtMostHalfAMebibyteForAPeerOfManyCommunicators) {
   std::vector<std::unique_ptr<Transport>> parts;
   for (std::uint32_t number = 1; number <= 20; ++number)
     for (const int rank : {0, 1}) {
-      Subset subset{{0, 1}, rank, {number, number}, 4096, 4096, nullptr};
+      Subset subset{{0, 1}, rank, {number, number}, 4096, 4096, {}};
       parts.push_back(ranks_[rank]->split(subset));
     }
   ASSERT_TRUE(eventually([&] {
