@@ -386,7 +386,7 @@ TEST_F(RdmaReads, OfACallThatHasFailedDoNotArriveAndLeaveTheConnectionAsItIs) {
   auto data = pattern(kMax, 17);
   std::vector<std::unique_ptr<Transport>> parts;
   for (const int rank : {0, 1})
-    parts.push_back(ranks_[rank]->split({{0, 1}, rank, {1, 1}, 4096, kMax, nullptr}));
+    parts.push_back(ranks_[rank]->split({{0, 1}, rank, {1, 1}, 4096, kMax, {}}));
   ASSERT_TRUE(eventually([&] {
     const bool first = parts[0]->join().empty();
     return parts[1]->join().empty() && first;
