@@ -29,7 +29,7 @@ TEST(SleeperPool, GivesASleeperToOneThreadAtATime) {
         std::array<sync::Atomic<const Sleeper*>, 2> taken;
         const auto take = [&](std::size_t self) {
           for (int turn = 0; turn < 3; ++turn) {
-            auto sleeper = pool.take(bell.fd(), -1);
+            auto sleeper = pool.take(bell.fd(), {});
             taken[self] = sleeper.get();
             scheduler.check(taken[1 - self] != sleeper.get(), "two threads have one sleeper");
             taken[self] = nullptr;
