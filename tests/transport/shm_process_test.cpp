@@ -28,8 +28,20 @@
 #include "transport/shm/packet.h"
 #include "transport/shm/shm.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
 namespace tutti {
 namespace {
+
+#ifdef SANITIZED
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 constexpr std::chrono::seconds kLimit{60};
 constexpr int kLimitMs = 60'000;
@@ -428,6 +440,9 @@ std::string join_with_few_files(int size, rlim_t files, std::chrono::millisecond
 
 // Three descriptors for each peer are not enough, although one of the four is closed in the end.
 TEST_F(ShmProcesses, AStartWithTooFewDescriptorsSaysHowManyItNeeds) {
+  if (kSanitized)
+    GTEST_SKIP()
+        << "a sanitizer needs a pipe to read memory, and takes what it cannot read for bad";
   using std::chrono::milliseconds;
   struct Case {
     int size;
